@@ -1,21 +1,128 @@
 """What the matcher sees of a model: regions of nodes and values, the same for every front-end.
 
-Plain lists and dicts, because a matcher that calls a method per look-up is twice as slow.
+Plain lists and dicts, because a matcher that calls a method for each look-up is twice as slow.
+A value is a hashable handle: a tensor name in ONNX, an fx node in PyTorch. A node is an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, TypeAlias
 
-Value: TypeAlias = Hashable
-"""A value of a graph: a tensor name in ONNX, an fx node in PyTorch."""
+Value: TypeAlias = Any
+
+PRODUCT, SUM = "product", "sum"
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of at most 16 elements, whatever its encoding in the graph.
+
+    `items` are its elements in row-major order, `width` the relative uncertainty of each (2 ulp
+    of the coarsest dtype it went through), `floating` whether its dtype is a floating one.
+    """
+
+    items: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    width: float
+    floating: bool
+
+    @property
+    def scalar(self) -> Any:
+        """Give the only element, or None where there are several or none."""
+        return self.items[0] if len(self.items) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One arithmetic node as a product (`base ** exponent` each) or a sum (`sign * term` each)."""
+
+    kind: str
+    parts: tuple[tuple[Value, Fraction | int], ...]
+    coefficient: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A variable bound to an attribute (or a number in a call) instead of to a value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An optional input that is not there."""
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """The values that a `*rest` stands for."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(slots=True)
 class Region:
-    """One graph with its own scope; `parent` is the region whose values it also sees."""
+    """One graph with a scope of its own.
 
-    ops: list[str]
-    inputs: list[tuple[Any, ...]]
-    outputs: list[tuple[Any, ...]]
-    producer: dict[Any, int]
+    `ops[i]`, `inputs[i]` and `outputs[i]` describe node `i`; nodes are sorted topologically.
+    `producer` maps a value to its node, `users` a value to the nodes of this region that read it,
+    nested graphs included (once per read). `results` are the values the region gives out.
+    `path` leads front-ends and the twin graph to it; `label` is its name in messages.
+    """
+
+    label: str
+    path: tuple[Any, ...]
+    kind: str
+    parent: Region | None
+    ops: list[str] = field(default_factory=list)
+    inputs: list[tuple[Value, ...]] = field(default_factory=list)
+    outputs: list[tuple[Value, ...]] = field(default_factory=list)
+    producer: dict[Value, int] = field(default_factory=dict)
+    users: dict[Value, list[int]] = field(default_factory=dict)
+    results: frozenset[Value] = frozenset()
+    by_op: dict[str, list[int]] = field(default_factory=dict)
+
+
+class View(Protocol):
+    """What a front-end answers about one region beyond its lists."""
+
+    region: Region
+    arithmetic: Mapping[str, str]
+    """Which ops belong to the sums-and-products form: op to `product` or `sum`."""
+
+    def open(self, node: int) -> Opened | None:
+        """Read a node as part of a product or a sum; None where it is not one."""
+
+    def constant(self, value: Value) -> Constant | None:
+        """Give the constant behind a value; None where it is none (or can be overridden)."""
+
+    def attribute(self, node: int, name: str) -> Any:
+        """Give an attribute as plain data; None where it is absent."""
+
+    def attributes(self, node: int) -> Sequence[str]:
+        """List the attributes that a node carries."""
+
+    def dtypes(self, value: Value) -> tuple[str | None, ...]:
+        """Give the dtype, one per call of a function; None where unknown."""
+
+    def shapes(self, value: Value) -> tuple[tuple[int | str | None, ...] | None, ...]:
+        """Give the shape, one per call of a function; None where even the rank is unknown."""
+
+    def node_name(self, node: int) -> str:
+        """Name a node as every message does."""
+
+    def scope_of(self, node: int) -> str:
+        """Give the module path of a node, dots between its parts."""
+
+    def value_name(self, value: Value) -> str:
+        """Name a value as every message does."""
+
+    def random(self, node: int) -> bool:
+        """Tell whether a node draws random numbers or has an effect."""
