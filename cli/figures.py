@@ -1,0 +1,54 @@
+"""Say numbers and places of a check in words, the same in every kind of report."""
+
+from __future__ import annotations
+
+import math
+
+from oprep.cli.escape import sentence
+from oprep.converters.report import CheckResult, Numbers
+
+
+def count(number: int, noun: str) -> str:
+    """Give `1 site`, `12 sites`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def short(value: float | None) -> str:
+    """Give a small figure with two digits: `2.4e-07`; 0 stays `0`."""
+    if value is None:
+        return "unknown"
+    return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else str(value)
+
+
+def deviation(measured: Numbers) -> float:
+    """Give |candidate - reference| at the worst element; not finite when either is not."""
+    return abs(measured.candidate - measured.reference)
+
+
+def excess(check: CheckResult) -> float:
+    """Give how far the worst element is off as a multiple of what is allowed; NaN counts as inf."""
+    if check.measured is None:
+        return -1.0
+    off = deviation(check.measured)
+    if math.isnan(off):
+        return math.inf
+    if off == 0:
+        return 0.0
+    return off / check.allowed if check.allowed else math.inf
+
+
+def figures(check: CheckResult) -> str:
+    """Give the worst place with both values, what is allowed and what would have passed."""
+    measured = check.measured
+    if measured is None:
+        return sentence(check.detail)
+    place = f" at {list(measured.worst_index)}" if measured.worst_index else ""
+    allowed = f"allowed {short(check.allowed)}" if check.allowed else "exact"
+    parts = [
+        f"{measured.reference:.6g} became {measured.candidate:.6g}{place}",
+        f"off by {short(deviation(measured))}, {allowed}",
+    ]
+    if excess(check) > 1 and measured.passing_rtol is not None:
+        parts.append(f"rtol {short(measured.passing_rtol)} would pass")
+    parts += [sentence(check.detail)] if check.detail else []
+    return ", ".join(parts)

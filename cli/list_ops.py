@@ -1,0 +1,56 @@
+"""`oprep list-ops`: the ops of a model and what rules would match, or the shipped opsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oprep.cli import options, values
+from oprep.cli.job import Job, Progress, Wanted
+
+if TYPE_CHECKING:
+    from oprep.converters.report import OpTable
+
+Model = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        show_default=False,
+        help="The ONNX model to look at; without it the shipped opsets are listed.",
+    ),
+]
+
+
+def list_ops(
+    model: Model = None,
+    rules: options.Rules = [],  # noqa: B006  (typer copies it)
+    opset: options.Opsets = [],  # noqa: B006
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+    max_bytes: options.MaxBytes = None,
+    external_data_root: options.ExternalRoot = None,
+    no_code: options.NoCode = False,
+) -> Job:
+    """List the ops of MODEL by domain, and what the rules would match or nearly match."""
+    path = None if model is None else values.model_path(model)
+    if path is None and rules:
+        raise values.usage_error(
+            "`list-ops` was given rules and no model to match them on",
+            "name the model, as in `oprep list-ops MODEL -r FILE`",
+        )
+
+    def call(progress: Progress | None) -> OpTable:
+        from oprep.converters import pipeline
+
+        return pipeline.list_ops(
+            path,
+            rules=rules,
+            opset=opset,
+            max_bytes=max_bytes,
+            external_data_root=external_data_root,
+            no_code=no_code,
+        )
+
+    return Job(call, Wanted(json=json, quiet=quiet, debug=debug))

@@ -1,0 +1,79 @@
+"""Lay out the answer of `list-ops` as tables of cells, and those as aligned plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oprep.cli.escape import name, sentence
+from oprep.cli.figures import count
+from oprep.cli.report_text import rule_lines
+from oprep.converters.report import ModelRecord, OpTable
+
+
+@dataclass(frozen=True)
+class Table:
+    """Column heads and rows of escaped cells; `right` names the columns of numbers."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[str, ...] = ()
+
+
+def op_tables(table: OpTable) -> list[Table]:
+    """Give the tables to show: the ops of the model, or the shipped opsets."""
+    tables: list[Table] = []
+    if table.ops:
+        with_rules = any(op.rules for op in table.ops)
+        head = ("op", "count", "dtypes", "where", *(["rules"] if with_rules else []))
+        rows = [
+            (
+                name(op.op),
+                str(op.count),
+                ", ".join(map(name, op.dtypes)),
+                ", ".join(map(name, op.regions)),
+                *([", ".join(map(name, op.rules))] if with_rules else []),
+            )
+            for op in table.ops
+        ]
+        tables.append(Table(head, tuple(rows), right=("count",)))
+    if table.opsets:
+        opset_rows = [
+            (name(opset), name(op), sentence(meaning), ", ".join(map(name, rules)))
+            for opset, op, meaning, rules in table.opsets
+        ]
+        tables.append(Table(("opset", "op", "meaning", "rules"), tuple(opset_rows)))
+    return tables
+
+
+def rule_text(table: OpTable) -> Iterator[str]:
+    """Give the lines of what each rule would match and where it nearly does."""
+    width = max((len(name(rule.rule)) for rule in table.rules), default=0)
+    for rule in table.rules:
+        wanted = "" if rule.met else f" (expected {rule.expect})"
+        found = f"{len(rule.sites)} would match{wanted}"
+        yield f"rule  {name(rule.rule):<{width}}  {found}  {name(rule.replacement)}"
+        yield from (f"      {line}" for line in rule_lines(rule, verbose=True))
+
+
+def model_line(model: ModelRecord) -> str:
+    """Describe the model that was read in one line."""
+    versions = ", ".join(
+        f"{name(domain or 'ai.onnx')} {version}" for domain, version in model.opsets
+    )
+    size = count(model.nodes, "node")
+    return f"{name(model.name)}: {size}, opset {versions}, IR version {model.ir_version}"
+
+
+def aligned(table: Table) -> str:
+    """Give a table as plain text, columns aligned with blanks."""
+    lines = [table.head, *table.rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ""
+    for line in lines:
+        cells = [
+            cell.rjust(width) if head in table.right else cell.ljust(width)
+            for head, cell, width in zip(table.head, line, widths, strict=True)
+        ]
+        text += "  ".join(cells).rstrip() + "\n"
+    return text

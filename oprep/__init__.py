@@ -1,0 +1,60 @@
+"""Replace operators in saved deep-learning models and prove the result.
+
+Every name is imported on first use (PEP 562), so that `import oprep` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oprep.converters.pipeline import convert, list_ops, verify
+    from oprep.converters.report import OpTable, Report, Verdict
+    from oprep.opsets.errors import ExitCode, OprepError
+    from oprep.opsets.rule import Tolerance
+
+    __version__: str
+
+__all__ = [
+    "ExitCode",
+    "OpTable",
+    "OprepError",
+    "Report",
+    "Tolerance",
+    "Verdict",
+    "__version__",
+    "convert",
+    "list_ops",
+    "verify",
+]
+
+_HOME = {
+    "ExitCode": "oprep.opsets.errors",
+    "OpTable": "oprep.converters.report",
+    "OprepError": "oprep.opsets.errors",
+    "Report": "oprep.converters.report",
+    "Tolerance": "oprep.opsets.rule",
+    "Verdict": "oprep.converters.report",
+    "convert": "oprep.converters.pipeline",
+    "list_ops": "oprep.converters.pipeline",
+    "verify": "oprep.converters.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("oprep")
+    elif name in _HOME:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'oprep' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
