@@ -114,16 +114,23 @@ def _as_error(cause: BaseException) -> OprepError:
 
 
 def _usage_error(cause: typer.TyperException) -> OprepError:
-    """Put typer's own words into our form: lower case, backticks, no full stop."""
-    fact = re.sub(r"'([^']*)'", r"`\1`", cause.format_message()).rstrip(".")
+    """Put typer's own words into our form: lower case, backticks, no full stop, no question."""
+    option, near = getattr(cause, "option_name", None), getattr(cause, "possibilities", None)
+    fact = f"no such option `{option}`" if near else cause.format_message()
+    fact, _, guess = fact.partition(". Did you mean ")
+    fact = re.sub(r"'([^']*)'", r"`\1`", fact).rstrip(".")
+    guesses = [f"`{each}`" for each in near or re.findall(r"'([^']*)'", guess)]
     context: Any = getattr(cause, "ctx", None)
-    command = context.command_path if context is not None else "oprep"
+    see = f"see `{context.command_path if context is not None else 'oprep'} --help`"
     return OprepError(
-        fact[:1].lower() + fact[1:], help=f"see `{command} --help`", exit_code=ExitCode.USAGE
+        fact[:1].lower() + fact[1:],
+        help=f"write {' or '.join(guesses)}, or {see}" if guesses else see,
+        exit_code=ExitCode.USAGE,
     )
 
 
 def _is_bare_call(cause: BaseException) -> bool:
+    """Tell whether a command was given no arguments; typer has no public name for this."""
     return type(cause).__name__ == "NoArgsIsHelpError"
 
 

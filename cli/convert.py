@@ -57,6 +57,7 @@ def convert(
             "`convert` was given no output",
             "name one with `-o FILE`, or look first with `--dry-run`",
         )
+    values.keep_apart(report, (path, output, plan, plan_out, *rules, *inputs))
 
     def call(progress: Progress | None) -> Report:
         from oprep.converters import pipeline

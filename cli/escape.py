@@ -6,12 +6,16 @@ import re
 import unicodedata
 
 NAME_LIMIT = 200
+SENTENCE_LIMIT = 2000
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that move the cursor, reorder text or show nothing (bidi marks are Cf)."""
 
 _COMMAND = re.compile(r"##(?=[\w-]*\[)")
 """CI systems obey `##[group]`, `##vso[...]` and `##teamcity[...]` anywhere in a line."""
+
+_LINE_COMMAND = re.compile(r"^(\s*)::")
+"""`::error::` is obeyed at the start of a line, behind blanks too."""
 
 _QUOTED = re.compile(rf"`([^`]{{{NAME_LIMIT + 1},}})`")
 
@@ -20,8 +24,7 @@ def clean(text: str) -> str:
     """Escape control, bidi and invisible characters and what starts a CI workflow command."""
     if not text.isascii() or not text.isprintable():
         text = "".join(map(_visible, text))
-    text = _COMMAND.sub(r"\\x23#", text)
-    return rf"\x3a{text[1:]}" if text.startswith("::") else text
+    return _LINE_COMMAND.sub(r"\1\\x3a:", _COMMAND.sub(r"\\x23#", text))
 
 
 def name(text: str) -> str:
@@ -31,7 +34,7 @@ def name(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Escape a sentence; names in backticks are cut at 200 characters each."""
-    return _QUOTED.sub(lambda match: f"`{_cut(match.group(1))}`", clean(text))
+    return _cut(_QUOTED.sub(lambda match: f"`{_cut(match.group(1))}`", clean(text)), SENTENCE_LIMIT)
 
 
 def _visible(character: str) -> str:
@@ -45,5 +48,5 @@ def _visible(character: str) -> str:
     return rf"\u{code:04x}" if code < 0x10000 else rf"\U{code:08x}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= NAME_LIMIT else text[: NAME_LIMIT - 1] + "…"
+def _cut(text: str, limit: int = NAME_LIMIT) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

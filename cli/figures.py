@@ -45,10 +45,18 @@ def figures(check: CheckResult) -> str:
     place = f" at {list(measured.worst_index)}" if measured.worst_index else ""
     allowed = f"allowed {short(check.allowed)}" if check.allowed else "exact"
     parts = [
-        f"{measured.reference:.6g} became {measured.candidate:.6g}{place}",
+        f"{_pair(measured)}{place}",
         f"off by {short(deviation(measured))}, {allowed}",
     ]
     if excess(check) > 1 and measured.passing_rtol is not None:
         parts.append(f"rtol {short(measured.passing_rtol)} would pass")
     parts += [sentence(check.detail)] if check.detail else []
     return ", ".join(parts)
+
+
+def _pair(measured: Numbers) -> str:
+    """Give both values with six digits, or with all where six do not tell them apart."""
+    before, after = measured.reference, measured.candidate
+    if f"{before:.6g}" == f"{after:.6g}" and before != after:
+        return f"{before!r} became {after!r}"
+    return f"{before:.6g} became {after:.6g}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from oprep.cli.escape import name, sentence
 from oprep.cli.figures import figures
 from oprep.cli.message import error_text
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
@@ -22,7 +23,8 @@ def junit_xml(report: Report | None, error: OprepError | None = None) -> str:
     """Give the XML document; an error that left no report becomes the one failed case."""
     root = Element("testsuites", name="oprep")
     if report is not None:
-        _suite(root, "expectations", map(_rule_case, report.rules))
+        if report.rules:
+            _suite(root, "expectations", map(_rule_case, report.rules))
         for kind in dict.fromkeys(check.check for check in report.checks):
             checks = (check for check in report.checks if check.check == kind)
             _suite(root, kind, map(_check_case, checks))
@@ -34,8 +36,8 @@ def junit_xml(report: Report | None, error: OprepError | None = None) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
-    suite = SubElement(root, "testsuite", name=_text(name))
+def _suite(root: Element, title: str, cases: Iterable[Element]) -> None:
+    suite = SubElement(root, "testsuite", name=_text(title))
     suite.extend(cases)
     counted = {"tests": "testcase", "failures": "*/failure", "errors": "*/error"}
     for key, path in {**counted, "skipped": "*/skipped"}.items():
@@ -45,7 +47,7 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 def _rule_case(rule: RuleOutcome) -> Element:
     case = _case(rule.rule, "expectations")
     if not rule.met:
-        misses = [f"near miss at {miss.site}: {miss.reason}" for miss in rule.misses]
+        misses = [f"near miss at {name(miss.site)}: {miss.reason}" for miss in rule.misses]
         message = f"{len(rule.sites)} matched, expected {rule.expect}"
         _end(case, "failure", "expectation", message, [rule.source, *misses])
     return case
@@ -78,17 +80,18 @@ def _numbers(check: CheckResult) -> list[str]:
 
 def _error_case(error: OprepError) -> Element:
     case = _case(f"exit {int(error.exit_code)}", "command")
-    _end(case, "error", error.exit_code.name.lower(), error.message, [error_text(error)])
+    _end(case, "error", error.exit_code.name.lower(), error.message, error_text(error).splitlines())
     return case
 
 
-def _case(name: str, classname: str) -> Element:
-    return Element("testcase", name=_text(name), classname=_text(classname))
+def _case(title: str, classname: str) -> Element:
+    return Element("testcase", name=name(title), classname=_text(classname))
 
 
 def _end(case: Element, tag: str, kind: str, message: str, lines: Iterable[str]) -> None:
-    SubElement(case, tag, type=_text(kind), message=_text(message)).text = _text("\n".join(lines))
+    element = SubElement(case, tag, type=kind, message=_text(message))
+    element.text = "\n".join(map(_text, lines))
 
 
 def _text(text: str) -> str:
-    return _ILLEGAL.sub(lambda match: rf"\u{ord(match[0]):04x}", text)
+    return _ILLEGAL.sub(lambda match: rf"\u{ord(match[0]):04x}", sentence(text))

@@ -53,7 +53,7 @@ def rule_text(table: OpTable) -> Iterator[str]:
         wanted = "" if rule.met else f" (expected {rule.expect})"
         found = f"{len(rule.sites)} would match{wanted}"
         yield f"rule  {name(rule.rule):<{width}}  {found}  {name(rule.replacement)}"
-        yield from (f"      {line}" for line in rule_lines(rule, verbose=True))
+        yield from (f"      {line}" for line in rule_lines(rule, sites=True, misses=True))
 
 
 def model_line(model: ModelRecord) -> str:

@@ -106,7 +106,13 @@ SaveInputs: TypeAlias = Annotated[
 ]
 Seed: TypeAlias = Annotated[
     int,
-    _option("--seed", metavar="N", min=0, panel=_INPUTS, help="Seed of the generated inputs (0)."),
+    _option(
+        "--seed",
+        metavar="N",
+        parser=values.seed,
+        panel=_INPUTS,
+        help="Seed of the generated inputs (0).",
+    ),
 ]
 NoVerify: TypeAlias = Annotated[
     bool,

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from oprep.cli.op_text import Table
     from oprep.converters.report import OpTable, Report
 
-_RED, _CYAN, _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
+_RED, _CYAN, _PLAIN = "\x1b[1;31m", "\x1b[36m", "\x1b[0m"
 
 
 def result(found: Report | OpTable, wanted: Wanted) -> ExitCode:
@@ -31,7 +32,11 @@ def result(found: Report | OpTable, wanted: Wanted) -> ExitCode:
     if not isinstance(found, Report):
         _op_table(found, wanted)
         return ExitCode.OK
-    _write_reports(found, None, wanted)
+    try:
+        _write_reports(found, None, wanted)
+    except OprepError as error:
+        error.report = found
+        return failure(error, replace(wanted, reports=()))
     if wanted.json:
         _write(sys.stdout, found.to_json())
     _report_text(found, wanted)
@@ -189,7 +194,7 @@ def _append_summary(path: Path, report: Report, error: OprepError | None) -> Non
 
 def _error(error: OprepError) -> None:
     words = error_text(error)
-    if _is_terminal(sys.stderr):
+    if _is_terminal(sys.stderr) and not os.environ.get("NO_COLOR"):
         for plain, colour in (("error:", _RED), ("  -->", _CYAN), ("  = ", _CYAN)):
             words = "\n".join(
                 f"{colour}{plain}{_PLAIN}{line[len(plain) :]}" if line.startswith(plain) else line
@@ -199,8 +204,7 @@ def _error(error: OprepError) -> None:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return stream.isatty() and not plain
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _write(stream: TextIO, words: str) -> None:

@@ -12,6 +12,7 @@ from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
 
 _GOOD = (Verdict.PASS, Verdict.UNCHANGED)
 _NOUNS = {"sites_close": "site", "outputs_close": "output"}
+_WIDEST = 40
 _FEW = 10
 """How many sites, near misses or failed checks are listed when nobody asked for all."""
 
@@ -52,32 +53,34 @@ def last_line(report: Report) -> str:
         head = f"{report.status} {name(report.candidate.name)} against {name(report.model.name)}"
         ending = ending[1:]
     else:
-        head = "nothing was written"
+        head, ending = f"{report.status}, nothing was written", ending[1:]
     return "  " + "  ".join([head, *filter(None, [", ".join(filter(None, ending))])])
 
 
-def rule_lines(rule: RuleOutcome, *, verbose: bool = False) -> tuple[str, ...]:
-    """List the sites of a rule and its near misses, where they are asked for or needed."""
-    too_many = not rule.met and len(rule.sites) > _wanted_count(rule.expect)
-    sites: list[str] = []
-    if verbose or too_many:
+def rule_lines(rule: RuleOutcome, *, sites: bool = False, misses: bool = False) -> list[str]:
+    """List the sites and the near misses of a rule, where asked for or where they explain it.
+
+    A rule that matched less than expected is explained by its near misses, one that matched more
+    by its sites.
+    """
+    too_many = len(rule.sites) > _wanted_count(rule.expect)
+    lines: list[str] = []
+    if sites or (too_many and not rule.met):
         for site in rule.sites:
             kept = f" (kept: {', '.join(map(name, site.kept))})" if site.kept else ""
-            sites.append(f"site {name(site.site)}{kept}")
-    misses: list[str] = []
-    if verbose or (not rule.met and not too_many):
-        misses = [
-            f"near miss at {name(miss.site)}: {sentence(miss.reason)}" for miss in rule.misses
-        ]
-    return (*_few(sites, verbose), *_few(misses, verbose))
+            lines.append(f"site {name(site.site)}{kept}")
+    if misses or not (rule.met or too_many):
+        for miss in rule.misses:
+            lines.append(f"near miss at {name(miss.site)}: {sentence(miss.reason)}")
+    return lines
 
 
 def _rule_rows(report: Report, verbose: bool) -> Iterator[Row]:
     for rule in report.rules:
         wanted = "" if rule.met else f" (expected {rule.expect})"
-        below = rule_lines(rule, verbose=verbose or report.status == "planned")
+        below = rule_lines(rule, sites=verbose or report.status == "planned", misses=verbose)
         text = f"{len(rule.sites)} matched{wanted}  {name(rule.replacement)}"
-        yield Row("rule", name(rule.rule), text, below)
+        yield Row("rule", name(rule.rule), text, tuple(_few(below, verbose)))
 
 
 def _check_rows(report: Report, verbose: bool) -> Iterator[Row]:
@@ -129,7 +132,7 @@ def _other_rows(report: Report, verbose: bool) -> Iterator[Row]:
     if refused:
         below = [f"{name(item.name)}: {sentence(item.refused)}" for item in refused]
         text = f"{len(refused)} refused by the original"
-        subject = count(len(report.inputs), "input set")
+        subject = count(len(report.inputs), "set")
         yield Row("inputs", subject, text, tuple(_few(below, verbose)))
     for note in report.notes:
         yield Row("note", sentence(note))
@@ -143,6 +146,7 @@ def _other_rows(report: Report, verbose: bool) -> Iterator[Row]:
 def _aligned(rows: Iterable[Row]) -> Iterator[str]:
     rows = list(rows)
     width = max((len(row.subject) for row in rows if row.text), default=0)
+    width = min(width, _WIDEST)
     for row in rows:
         yield f"  {row.kind:<6} {row.subject:<{width}}  {row.text}".rstrip()
         yield from (f"           {line}" for line in row.below)

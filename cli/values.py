@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from oprep.opsets.errors import ExitCode, OprepError
@@ -39,6 +40,13 @@ def size(text: str) -> int:
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
+def seed(text: str) -> int:
+    """Read a seed: a whole number that is not negative."""
+    if not str(text).isdecimal():
+        raise usage_error(f"`{text}` is not a seed", "write a whole number, as in `7`")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Read a positive finite number of seconds."""
     value = _number(text)
@@ -64,6 +72,18 @@ def report_path(text: str) -> Path:
             "name a file that ends in `.json`, `.xml` (JUnit) or `.md`",
         )
     return path
+
+
+def keep_apart(reports: Iterable[Path], others: Iterable[Path | None]) -> None:
+    """Refuse a report that would be written over another file of the same command."""
+    taken = {other.resolve() for other in others if other is not None}
+    for path in reports:
+        if path.resolve() in taken:
+            raise usage_error(
+                f"the report `{path}` would be written over another file of this command",
+                "give it a name of its own",
+            )
+        taken.add(path.resolve())
 
 
 def verdict(text: str) -> str:

@@ -47,6 +47,7 @@ def verify(
 ) -> Job:
     """Compare CONVERTED with ORIGINAL, at each replaced site and at the outputs."""
     before, after = values.model_path(original), values.model_path(converted)
+    values.keep_apart(report, (before, after, *inputs))
 
     def call(progress: Progress | None) -> Report:
         from oprep.converters import pipeline
