@@ -1,0 +1,261 @@
+"""Input sets for a model: given by the user or generated from a seed.
+
+Sizes of free dims are not known from the file: `sizes` gives them in the order in which they are
+tried on the original. Values follow what the graph tells (see hints.py). Same seed, same arrays.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from oprep.converters.signature import Port, Signature
+from oprep.opsets.errors import ExitCode, OprepError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array: TypeAlias = np.ndarray[Any, Any]
+
+Sizes: TypeAlias = Mapping[str, int]
+
+KINDS = ("normal", "negated", "wide", "zeros", "ones", "tiny", "large")
+SITES_ALONE = ("large",)
+"""A whole model fed with large values overflows where a right conversion need not."""
+
+LADDER = (2, 3, 8, 16, 32, 64, 128, 256, 512, 1024)
+MOST_ELEMENTS = 1 << 24
+CHOICES = 8
+SMALL = 8
+RANK = 2
+WORDS = ("", "a", "word", "two words", "été", "0")
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """Arrays by input name; `whole` says whether they may feed the whole model."""
+
+    name: str
+    arrays: Mapping[str, Array]
+    whole: bool = True
+
+
+def sizes(found: Signature) -> Iterator[dict[str, int]]:
+    """Give sizes of the free dims in the order in which they are to be tried on the original.
+
+    A first axis is mostly a batch: it stays small first, then grows with the others, then is 1.
+    """
+    every = [dim for port in found.inputs for dim in _dims(port) if isinstance(dim, str)]
+    first = {_dims(port)[0] for port in found.inputs if _dims(port)}
+    free = list(dict.fromkeys(every))
+    given: list[dict[str, int]] = []
+    for step, size in enumerate(LADDER if free else (0,)):
+        for batch in (min(size, 2 + step % 2), size, 1):
+            chosen = {dim: batch if dim in first else size for dim in free}
+            if chosen not in given and _elements(found, chosen) <= MOST_ELEMENTS:
+                given.append(chosen)
+                yield chosen
+
+
+def _dims(port: Port) -> tuple[int | str, ...]:
+    if port.dims is None:
+        return tuple(f"{port.name}.{axis}" for axis in range(RANK))
+    return port.dims
+
+
+def _shape(port: Port, chosen: Sizes) -> tuple[int, ...]:
+    return tuple(chosen[dim] if isinstance(dim, str) else dim for dim in _dims(port))
+
+
+def _elements(found: Signature, chosen: Sizes) -> int:
+    return max((prod(_shape(port, chosen)) for port in found.inputs), default=0)
+
+
+def choices(found: Signature) -> list[dict[str, float]]:
+    """Give combinations of values for single-element inputs that the graph compares with constants.
+
+    They are what decides branches. The first one has the first constant of each input.
+    """
+    offered = {port.name: _candidates(port) for port in found.inputs}
+    offered = {name: values for name, values in offered.items() if values}
+    combined = islice(product(*offered.values()), CHOICES)
+    return [dict(zip(offered, values, strict=True)) for values in combined]
+
+
+def _candidates(port: Port) -> list[float]:
+    if port.dims is None or any(dim != 1 for dim in port.dims):
+        return []
+    if port.dtype == "bool":
+        return [1.0, 0.0]
+    whole = not _is_floating(port.dtype)
+    beside = [value + step for value in port.hint.ordered for step in (0, 1, -1)]
+    other = [value + 1 for value in port.hint.equal]
+    values = dict.fromkeys([*port.hint.equal, *beside, *other])
+    return [value for value in values if not whole or (value.is_integer() and _fits(value, port))]
+
+
+def _fits(value: float, port: Port) -> bool:
+    import numpy as np
+
+    if not hasattr(np, port.dtype):
+        return False
+    info = np.iinfo(port.dtype)
+    return bool(info.min <= value <= info.max)
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def generate(
+    found: Signature,
+    kind: str,
+    chosen: Sizes,
+    choice: Mapping[str, float],
+    seed: int,
+    name: str = "",
+) -> InputSet:
+    """Make the set of one of `KINDS`; `chosen` gives sizes, `choice` values of single elements."""
+    arrays = {}
+    for port in found.inputs:
+        same_as = "normal" if kind == "negated" else kind
+        key = [seed, zlib.crc32(same_as.encode()), zlib.crc32(port.name.encode())]
+        arrays[port.name] = _values(port, _shape(port, chosen), kind, choice, key)
+    return InputSet(name or kind, arrays, kind not in SITES_ALONE)
+
+
+def _values(
+    port: Port, shape: tuple[int, ...], kind: str, choice: Mapping[str, float], key: list[int]
+) -> Array:
+    import numpy as np
+
+    generator = np.random.default_rng(key)
+    dtype = _numpy(port.dtype)
+    if port.name in choice:
+        return np.full(shape, choice[port.name]).astype(dtype)
+    if port.dtype == "string":
+        picked = generator.integers(0, len(WORDS), shape)
+        return np.array([WORDS[i] for i in picked.reshape(-1)], object).reshape(shape)
+    if port.dtype == "bool":
+        fixed = {"zeros": False, "ones": True}
+        drawn = generator.integers(0, 2, shape).astype(bool)
+        drawn = ~drawn if kind == "negated" else drawn
+        return np.full(shape, fixed[kind]) if kind in fixed else np.asarray(drawn)
+    if not _is_floating(port.dtype):
+        return _integers(port, shape, kind, generator).astype(dtype)
+    values = _floats(shape, kind, port.dtype, generator)
+    if port.dtype.startswith("complex"):
+        values = values + 1j * _floats(shape, kind, port.dtype, generator)
+    return np.asarray(values).astype(dtype)
+
+
+def _numpy(dtype: str) -> Any:
+    import numpy as np
+
+    if dtype == "string":
+        return np.dtype(object)
+    import ml_dtypes  # noqa: F401  (registers bfloat16 and its like with numpy)
+
+    return np.dtype(dtype)
+
+
+def _floats(shape: tuple[int, ...], kind: str, dtype: str, generator: Any) -> Array:
+    import numpy as np
+
+    normal: Array = np.asarray(generator.standard_normal(shape))
+    if kind in ("zeros", "ones"):
+        return np.full(shape, float(kind == "ones"))
+    if kind in ("wide", "large"):
+        low, high = (-3, 2) if kind == "wide" else (2, 4 if dtype.startswith("float16") else 6)
+        return np.asarray(np.sign(normal) * 10.0 ** generator.uniform(low, high, shape))
+    return normal * {"negated": -1.0, "tiny": 1e-6}.get(kind, 1.0)
+
+
+def _integers(port: Port, shape: tuple[int, ...], kind: str, generator: Any) -> Array:
+    """Draw from the range that the graph allows; where it tells nothing, 0 to 8."""
+    import numpy as np
+
+    low, high = _range(port, bool(shape))
+    if kind in ("zeros", "ones"):
+        return np.full(shape, min(max(int(kind == "ones"), low), high))
+    drawn: Array = np.asarray(generator.integers(low, high, shape, endpoint=True))
+    met = [
+        value
+        for value in (*port.hint.equal, *port.hint.ordered)
+        if low <= value <= high or (port.hint.rows is None and _fits(value, port))
+    ]
+    if met and shape:
+        drawn = np.where(generator.random(shape) < 0.25, generator.choice(met, shape), drawn)
+    return drawn
+
+
+def _range(port: Port, many: bool) -> tuple[int, int]:
+    if port.hint.rows is not None:
+        return 0, port.hint.rows - 1
+    if port.hint.span is not None:
+        return int(port.hint.span[0]), int(port.hint.span[1])
+    narrow = {"int8": (-128, 127), "uint8": (0, 255), "int4": (-8, 7), "uint4": (0, 15)}
+    if many and port.dtype in narrow:
+        return narrow[port.dtype]
+    return 0, SMALL
+
+
+def given(
+    found: Signature, sets: Sequence[tuple[str, Mapping[str, Array]]]
+) -> tuple[InputSet, ...]:
+    """Check sets that the user gave and bring them to the model's names, by name or position."""
+    return tuple(InputSet(name, _bind(found, name, arrays)) for name, arrays in sets)
+
+
+def _bind(found: Signature, where: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    known = {port.name: port for port in (*found.inputs, *found.optional)}
+    needed = [port.name for port in found.inputs]
+    if not set(arrays) & set(known) and all(re.fullmatch(r"(arr|input)_\d+", n) for n in arrays):
+        order = sorted(arrays, key=lambda item: int(item.rpartition("_")[2]))
+        if len(order) != len(needed):
+            raise _refused(
+                f"{len(order)} arrays for {len(needed)} inputs",
+                where,
+                (f"the model takes {_listed(needed)}",),
+            )
+        arrays = {name: arrays[item] for name, item in zip(needed, order, strict=True)}
+    unknown = sorted(set(arrays) - set(known))
+    missing = [name for name in needed if name not in arrays]
+    if unknown or missing:
+        facts = [f"there is no input {_listed(unknown)}"] if unknown else []
+        facts += [f"nothing is given for {_listed(missing)}"] if missing else []
+        raise _refused("the input names are not those of the model", where, tuple(facts))
+    return {name: _fitted(known[name], array, where) for name, array in arrays.items()}
+
+
+def _fitted(port: Port, array: Array, where: str) -> Array:
+    from oprep.converters.magnitudes import dtype_name
+
+    if array.dtype.kind == "V" and port.dtype.endswith("float16"):
+        array = array.view(_numpy(port.dtype)) if array.dtype.itemsize == 2 else array
+    if port.kind == "tensor" and dtype_name(array) != port.dtype:
+        fact = f"the model wants {port.dtype}, the file has {dtype_name(array)}"
+        raise _refused(f"input `{port.name}` has the wrong dtype", where, (fact,))
+    if port.dims is not None and array.ndim != len(port.dims):
+        fact = f"the model wants {len(port.dims)} dims, the file has {list(array.shape)}"
+        raise _refused(f"input `{port.name}` has the wrong rank", where, (fact,))
+    return array
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names[:8]) + (", …" if len(names) > 8 else "")
+
+
+def _refused(message: str, where: str, notes: tuple[str, ...]) -> OprepError:
+    return OprepError(
+        message,
+        where=where,
+        notes=notes,
+        help="name the arrays as the model's inputs, with their dtypes and ranks",
+        exit_code=ExitCode.MODEL,
+    )
