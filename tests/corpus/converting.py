@@ -40,7 +40,7 @@ def converted(
         output = folder / "out" / "out.onnx"
         output.parent.mkdir()
         report = convert(path, output=output, verify=verify, **words)
-        return report, onnx.load(output)
+        return report, onnx.load(output, load_external_data=False)
 
 
 def sites(report: Report) -> list[str]:
