@@ -51,6 +51,7 @@ class AttributeInfo:
 class Schema:
     """What one op looks like in one opset; `since` is the version of this form of it.
 
+    `output_type_vars` are type variables as in `FormalInput`: equal ones are one type.
     `float_only` says that every output is of a floating type, whatever the inputs are.
     """
 
@@ -61,6 +62,7 @@ class Schema:
     attributes: Mapping[str, AttributeInfo]
     outputs: tuple[str, ...]
     output_type_vars: tuple[str, ...]
+    output_types: tuple[frozenset[str], ...]
     variadic_inputs: bool
     variadic_outputs: bool
     least_inputs: int
@@ -69,6 +71,10 @@ class Schema:
     def input_index(self, name: str) -> int | None:
         """Give the position of the input called `name`, None where there is none."""
         return next((i for i, formal in enumerate(self.inputs) if formal.name == name), None)
+
+    def accepts(self, name: str, type_string: str) -> bool:
+        """Tell whether the input called `name` takes a type such as `tensor(float)`."""
+        return any(formal.name == name and type_string in formal.types for formal in self.inputs)
 
 
 def standard_domain(domain: str) -> str:
@@ -138,6 +144,7 @@ def _plain(found: OpSchema) -> Schema:
         ),
         outputs=tuple(formal.name for formal in outputs),
         output_type_vars=tuple(formal.type_str for formal in outputs),
+        output_types=tuple(frozenset(formal.types) for formal in outputs),
         variadic_inputs=any(formal.variadic for formal in inputs),
         variadic_outputs=any(formal.option == option.Variadic for formal in outputs),
         least_inputs=found.min_input,
