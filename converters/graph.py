@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Value: TypeAlias = Any
 
@@ -36,12 +35,11 @@ class Constant:
         return self.items[0] if len(self.items) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """One arithmetic node as a product (`base ** exponent` each) or a sum (`sign * term` each)."""
 
     kind: str
-    parts: tuple[tuple[Value, Fraction | int], ...]
+    parts: tuple[tuple[Value, float], ...]
     coefficient: float = 1.0
 
 
@@ -102,6 +100,9 @@ class View(Protocol):
 
     def constant(self, value: Value) -> Constant | None:
         """Give the constant behind a value; None where it is none (or can be overridden)."""
+
+    def is_constant(self, value: Value) -> bool:
+        """Tell whether a value is a constant of any size."""
 
     def attribute(self, node: int, name: str) -> Any:
         """Give an attribute as plain data; None where it is absent."""

@@ -1,0 +1,366 @@
+"""Sums and products of a graph, read as what they are and matched without regard to form.
+
+A cut is one way to read a tree of arithmetic nodes: which of them are opened (at most 8), and
+which values are left as factors or terms. The full cut is tried first; others only matter where a
+variable of the pattern stands for something that is itself a product or a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from oprep.converters.graph import PRODUCT, SUM, Attribute, Constant
+from oprep.converters.normal import Wanted
+from oprep.converters.state import Matcher, ScaledMatcher, ScaledThen, State, Then, show
+
+OPENED = 8
+
+
+class Cut(NamedTuple):
+    """A value as `number * leaf ** power * …` (product) or `number + factor * leaf + …` (sum)."""
+
+    number: float
+    width: float
+    leaves: dict[Any, float]
+    nodes: tuple[int, ...]
+    constants: tuple[tuple[Constant, Any, int, float], ...]
+
+
+class Factor(NamedTuple):
+    """One factor of a product pattern; exactly one of `plain`, `scaled` and `slot` is used."""
+
+    exponent: float
+    plain: Matcher | None
+    scaled: ScaledMatcher | None
+    slot: int
+    arithmetic: bool
+
+
+def close(got: float, wanted: float, width: float) -> bool:
+    """Tell whether two numbers are equal within a relative width (and rounding of our own)."""
+    return got == wanted or abs(got - wanted) <= (width + 1e-15) * abs(wanted)
+
+
+def full_cut(state: State, value: Any, kind: str) -> Cut:
+    """Open every node of the tree at `value`, root first, at most `OPENED`; cached."""
+    key = (value, kind)
+    cut: Cut | None = state.flat.get(key)
+    if cut is None:
+        cut = state.flat[key] = next(cuts(state, value, kind))
+    return cut
+
+
+def cuts(state: State, value: Any, kind: str) -> Iterator[Cut]:
+    """Yield every way to read the tree at `value`, the most opened one first."""
+    neutral = 1.0 if kind == PRODUCT else 0.0
+    yield from _cuts(state, [(value, 1, -1)], Cut(neutral, 0.0, {}, (), ()), kind)
+
+
+def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str) -> Iterator[Cut]:
+    if not work:
+        yield cut
+        return
+    state.step()
+    (value, power, reader), rest = work[0], work[1:]
+    constant = state.view.constant(value)
+    if constant is not None and (number := _number(constant, power, kind)) is not None:
+        folded = cut.number * number if kind == PRODUCT else cut.number + number
+        seen = (*cut.constants, (constant, value, reader, power))
+        width = cut.width + constant.width * abs(power) if kind == PRODUCT else constant.width
+        yield from _cuts(
+            state, rest, Cut(folded, max(width, cut.width), cut.leaves, cut.nodes, seen), kind
+        )
+        return
+    node = state.producer.get(value)
+    if node is not None and len(cut.nodes) < OPENED and state.arithmetic.get(state.ops[node]):
+        opened = state.view.open(node)
+        if opened is not None and opened.kind == kind and float(power).is_integer():
+            scale = opened.coefficient**power if kind == PRODUCT else 1.0
+            parts = [(part, exponent * power, node) for part, exponent in opened.parts]
+            inner = Cut(
+                cut.number * scale if kind == PRODUCT else cut.number,
+                cut.width,
+                cut.leaves,
+                (*cut.nodes, node),
+                cut.constants,
+            )
+            yield from _cuts(state, [*rest, *parts], inner, kind)
+    leaves = dict(cut.leaves)
+    leaves[value] = leaves.get(value, 0) + power
+    if not leaves[value]:
+        del leaves[value]
+    yield from _cuts(state, rest, cut._replace(leaves=leaves), kind)
+
+
+def _number(constant: Constant, power: float, kind: str) -> float | None:
+    scalar = constant.scalar
+    if not isinstance(scalar, int | float) or isinstance(scalar, bool):
+        return None
+    if kind == SUM:
+        return float(scalar) * power
+    if scalar == 0 and power < 0:
+        return None
+    try:
+        number = float(scalar) ** power
+    except OverflowError:
+        return None
+    return None if isinstance(number, complex) else number
+
+
+def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
+    """Match a value that is `scale * pattern`, for whatever scale the continuation accepts."""
+    count = len(factors)
+    reopen = any(factor.arithmetic for factor in factors)
+    structured = sum(1 for factor in factors if factor.slot < 0)
+
+    def assign(state: State, i: int, leaves: dict[Any, float], cut: Cut, number: float,
+               width: float, then: ScaledThen, spent: bool) -> bool:  # fmt: skip
+        if i == count:
+            if leaves:
+                return state.why is not None and state.why.note(
+                    state,
+                    f"the product also has the factor `{_named(state, leaves)}`",
+                    0.2,
+                )
+            return then(number / wanted.value, width + wanted.width)
+        factor = factors[i]
+        state.step()
+        for value, power in list(leaves.items()):
+            exponent = factor.exponent
+            if power != exponent and (power * exponent < 0 or abs(power) < abs(exponent)):
+                continue
+            left = dict(leaves)
+            if power == exponent:
+                del left[value]
+            else:
+                left[value] = power - exponent
+            if factor.scaled is not None:
+                def scaled(scale: float, more: float, left: dict[Any, float] = left) -> bool:
+                    if scale < 0 and not float(factor.exponent).is_integer():
+                        return False
+                    total = number * scale**factor.exponent
+                    return assign(state, i + 1, left, cut, total, width + more, then, spent)
+
+                if factor.scaled(state, value, scaled):
+                    return True
+            else:
+                assert factor.plain is not None
+
+                def plain(left: dict[Any, float] = left) -> bool:
+                    return assign(state, i + 1, left, cut, number, width, then, spent)
+
+                if factor.plain(state, value, plain):
+                    return True
+        return _coefficient(state, factor, leaves, cut, number, width, spent, wanted, (
+            lambda rest, total: assign(state, i + 1, leaves, cut, total, width, then, rest)
+        ))
+
+    def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
+        if structured > len(cut.leaves) or (not cut.leaves and not cut.constants):
+            return False
+        nodes, constants = len(state.nodes), len(state.constants)
+        state.nodes.extend(cut.nodes)
+        state.constants.extend(item[:3] for item in cut.constants)
+        if assign(state, 0, cut.leaves, cut, cut.number, cut.width, then, False):
+            return True
+        del state.nodes[nodes:]
+        del state.constants[constants:]
+        return False
+
+    def match(state: State, value: Any, then: ScaledThen) -> bool:
+        first = full_cut(state, value, PRODUCT)
+        if attempt(state, first, then):
+            return True
+        if not reopen or not first.nodes:
+            return False
+        others = cuts(state, value, PRODUCT)
+        next(others)
+        return any(attempt(state, cut, then) for cut in others)
+
+    return match
+
+
+def _coefficient(
+    state: State, factor: Factor, leaves: dict[Any, float], cut: Cut, number: float,
+    width: float, spent: bool, wanted: Wanted, then: Callable[[bool, float], bool],
+) -> bool:  # fmt: skip
+    """Bind a variable that no factor is left for to the coefficient, a constant of the graph."""
+    if factor.slot < 0 or spent or not cut.constants:
+        return False
+    bound = state.slots[factor.slot]
+    if bound is not None:
+        value = bound.value if isinstance(bound, Attribute) else None
+        if value is None and not isinstance(bound, Attribute):
+            constant = state.view.constant(bound)
+            value = constant.scalar if constant is not None else None
+        if not isinstance(value, int | float) or not value:
+            return False
+        return then(True, number / float(value) ** factor.exponent)
+    coefficient = (number / wanted.value) ** (1 / factor.exponent)
+    if isinstance(coefficient, complex):
+        return False
+    one = cut.constants[0] if len(cut.constants) == 1 else None
+    if one is not None and one[3] == factor.exponent and close(one[0].scalar, coefficient, 1e-12):
+        state.slots[factor.slot] = one[1]
+    else:
+        state.slots[factor.slot] = Attribute(coefficient)
+    if then(True, wanted.value):
+        return True
+    state.slots[factor.slot] = None
+    return False
+
+
+class TermPattern(NamedTuple):
+    """One term of a sum pattern: `coefficient * pattern`, a lone variable in `slot`."""
+
+    coefficient: float
+    width: float
+    scaled: ScaledMatcher
+    slot: int
+    arithmetic: bool
+
+
+def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
+    """Match a value that is `scale * (offset + terms)`, all terms agreeing on the scale."""
+    count = len(terms)
+    reopen = any(term.arithmetic for term in terms)
+
+    def assign(state: State, i: int, leaves: dict[Any, float], cut: Cut, scale: float | None,
+               width: float, then: ScaledThen, number: float, spent: bool) -> bool:  # fmt: skip
+        if i == count:
+            if leaves:
+                return state.why is not None and state.why.note(
+                    state, f"the sum also has the term `{_named(state, leaves)}`", 0.2
+                )
+            return _finish(state, cut, offset, scale, width, number, then)
+        term = terms[i]
+        state.step()
+        for value, sign in list(leaves.items()):
+            left = dict(leaves)
+            del left[value]
+
+            def scaled(found: float, more: float, sign: float = sign,
+                       left: dict[Any, float] = left) -> bool:  # fmt: skip
+                mine = sign * found / term.coefficient
+                total = width + more + term.width
+                if scale is not None and not close(mine, scale, total):
+                    return state.why is not None and state.why.note(
+                        state, f"a term has the factor {show(mine)}, the rule wants {show(scale)}", 0.3
+                    )
+                return assign(state, i + 1, left, cut, mine if scale is None else scale, total,
+                              then, number, spent)  # fmt: skip
+
+            if term.scaled(state, value, scaled):
+                return True
+        if term.slot < 0 or spent or not cut.constants or scale is None:
+            return False
+        return _bind_offset(state, term, cut, scale, offset, lambda rest: assign(
+            state, i + 1, leaves, cut, scale, width, then, rest, True))  # fmt: skip
+
+    def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
+        if not cut.nodes or not cut.leaves:
+            return False
+        nodes, constants = len(state.nodes), len(state.constants)
+        state.nodes.extend(cut.nodes)
+        state.constants.extend(item[:3] for item in cut.constants)
+        if assign(state, 0, cut.leaves, cut, None, 0.0, then, cut.number, False):
+            return True
+        del state.nodes[nodes:]
+        del state.constants[constants:]
+        return False
+
+    def match(state: State, value: Any, then: ScaledThen) -> bool:
+        node = state.producer.get(value)
+        if node is None or state.arithmetic.get(state.ops[node]) != SUM:
+            return state.why is not None and state.why.note(
+                state, f"`{state.view.value_name(value)}` is no sum", 0.1
+            )
+        first = full_cut(state, value, SUM)
+        if attempt(state, first, then):
+            return True
+        if not reopen or len(first.nodes) < 2:
+            return False
+        others = cuts(state, value, SUM)
+        next(others)
+        return any(attempt(state, cut, then) for cut in others)
+
+    return match
+
+
+def _finish(
+    state: State, cut: Cut, offset: Wanted, scale: float | None, width: float, number: float,
+    then: ScaledThen,
+) -> bool:  # fmt: skip
+    factor = 1.0 if scale is None else scale
+    wanted = factor * offset.value
+    total = width + offset.width + cut.width
+    if close(number, wanted, total) and (wanted != 0 or number == 0):
+        return then(factor, total)
+    return state.why is not None and state.why.note(
+        state,
+        f"the constant term is {show(number / factor)}, the rule wants {show(offset.value)}",
+        0.5,
+    )
+
+
+def _bind_offset(
+    state: State, term: TermPattern, cut: Cut, scale: float, offset: Wanted,
+    then: Callable[[float], bool],
+) -> bool:  # fmt: skip
+    bound = state.slots[term.slot]
+    if bound is not None:
+        constant = None if isinstance(bound, Attribute) else state.view.constant(bound)
+        value = bound.value if isinstance(bound, Attribute) else constant and constant.scalar
+        if not isinstance(value, int | float):
+            return False
+        return then(cut.number - scale * term.coefficient * float(value))
+    found = (cut.number / scale - offset.value) / term.coefficient
+    one = cut.constants[0] if len(cut.constants) == 1 else None
+    same = one is not None and close(one[0].scalar, found, 1e-12)
+    state.slots[term.slot] = one[1] if same and one is not None else Attribute(found)
+    if then(scale * offset.value):
+        return True
+    state.slots[term.slot] = None
+    return False
+
+
+def exactly(scaled: ScaledMatcher, wanted: Wanted, *, wanted_scale: float = 1.0) -> Matcher:
+    """Match a value that is the pattern itself, its scale being one."""
+
+    def match(state: State, value: Any, then: Then) -> bool:
+        def check(scale: float, width: float) -> bool:
+            if close(scale, wanted_scale, width):
+                return then()
+            return state.why is not None and state.why.note(
+                state, _explain_scale(state, scale, wanted), 0.5
+            )
+
+        return scaled(state, value, check)
+
+    return match
+
+
+def _explain_scale(state: State, scale: float, wanted: Wanted) -> str:
+    """Say what the one constant is and should be, or both coefficients where there are several."""
+    used = [item for item in state.constants if item[0].scalar not in (None, 0)]
+    got = scale * wanted.value
+    if used:
+        constant, value, _ = used[-1]
+        number = float(constant.scalar)
+        for exponent in (1, -1):
+            target = number * (1 / scale) ** exponent
+            if exponent == 1 and close(number, got, 1e-6):
+                return f"constant {show(number)} where {show(wanted.value)} is wanted"
+            if exponent == -1 and close(1 / number, got, 1e-6):
+                return f"constant {show(number)} where {show(target)} is wanted"
+        name = state.view.value_name(value)
+        return (
+            f"the constant factor is {show(got)} (with `{name}` = {show(number)}), "
+            f"the rule wants {show(wanted.value)}"
+        )
+    return f"the constant factor is {show(got)}, the rule wants {show(wanted.value)}"
+
+
+def _named(state: State, leaves: dict[Any, float]) -> str:
+    return state.view.value_name(next(iter(leaves)))

@@ -1,0 +1,438 @@
+"""Matching one node: its op, its inputs and its attributes, as a closure over a `NodeForm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from oprep.converters.graph import ABSENT, Attribute, Constant, Many
+from oprep.converters.normal import Wanted, literal
+from oprep.converters.state import Matcher, State, Then, show
+from oprep.opsets.expression import UNKNOWN, evaluate, explain
+from oprep.opsets.syntax import Expression, Maybe, Name, Rest
+
+AXES = frozenset({"axis", "axes", "dim", "dims"})
+FLOAT32_ULP = 2.4e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A parameter that the pattern leaves out: it must be absent or have this value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """An attribute that must have this value whatever the pattern says."""
+
+    value: Any
+
+
+Want: TypeAlias = Expression | Default | Required
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeWant:
+    """What an attribute called `name` has to be; `default` is that of the op's schema."""
+
+    name: str
+    want: Want
+    default: Any
+    parameter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputWant:
+    """What stands at an input; `plain` says that it is a number or list, not a tensor.
+
+    `absent` is what an optional input means that is not there.
+    """
+
+    want: Want
+    plain: bool = False
+    parameter: str = ""
+    absent: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForm:
+    """One node that can stand for a call.
+
+    `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
+    attributes that may be present: others are a miss (None: any). `when` is over the parameters;
+    `dtypes` are those of the first input on which the form means the same (empty: all).
+    """
+
+    op: str
+    inputs: tuple[InputWant, ...]
+    attributes: tuple[AttributeWant, ...]
+    rest: Expression | None = None
+    commutative: bool = False
+    floats: bool = False
+    closed: frozenset[str] | None = None
+    outputs: int = 1
+    output: int = 0
+    when: Expression | None = None
+    dtypes: frozenset[str] = frozenset()
+
+
+Compile: TypeAlias = Callable[[Expression], Matcher]
+SlotOf: TypeAlias = Callable[[str], int]
+NodeMatcher: TypeAlias = Callable[[State, int, Then], bool]
+
+
+def equal_plain(want: Any, got: Any, axis_rank: int | None = None) -> bool:
+    """Compare a literal of a rule with a plain value of a graph, by value and not by type.
+
+    A number may stand for a list of one; `1` and `True` are equal; with a known rank `-1` and the
+    last axis are; floats are compared within 2 ulp of float32 or half a written digit.
+    """
+    if isinstance(want, Wanted):
+        if isinstance(got, list | tuple):
+            return len(got) == 1 and equal_plain(want, got[0], axis_rank)
+        if not isinstance(got, int | float):
+            return False
+        if axis_rank is not None and isinstance(want.value, int) and isinstance(got, int):
+            return want.value % axis_rank == got % axis_rank if axis_rank else want.value == got
+        if want.value == got:
+            return True
+        exact = isinstance(got, int) and isinstance(want.value, int)
+        limit = 0.0 if exact else (want.width + FLOAT32_ULP) * abs(want.value)
+        return abs(want.value - got) <= limit
+    if isinstance(want, list):
+        parts = list(got) if isinstance(got, list | tuple) else [got]
+        return len(want) == len(parts) and all(
+            equal_plain(a, b, axis_rank) for a, b in zip(want, parts, strict=True)
+        )
+    if isinstance(got, list | tuple) and not isinstance(want, list | tuple):
+        return len(got) == 1 and equal_plain(want, got[0], axis_rank)
+    if isinstance(want, bool) or want is None or isinstance(want, str):
+        if want is None or got is None:
+            return bool(want is got)
+        return type(want) is not str and want == got if not isinstance(want, str) else want == got
+    if isinstance(want, int | float):
+        return equal_plain(Wanted(want, 0.0, show(want)), got, axis_rank)
+    if isinstance(want, tuple):
+        return equal_plain(list(want), got, axis_rank)
+    return bool(want == got)
+
+
+def plain_of(constant: Constant) -> Any:
+    """Give a constant as a number (no dims) or a list."""
+    return constant.items[0] if not constant.shape else list(constant.items)
+
+
+def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher:
+    """Build the matcher of one node form: attributes first, then inputs, then `when`."""
+    checks = [_attribute(item, slot) for item in form.attributes]
+    inputs = [_input(item, compile_, slot) for item in form.inputs]
+    rest = _rest(form.rest, slot)
+    count, commutative = len(inputs), form.commutative and len(inputs) == 2
+
+    def run(state: State, node: int, then: Then) -> bool:
+        got = state.inputs[node]
+        if form.closed is not None and not _closed(state, node, form):
+            return False
+        extra = got[count:]
+        if form.rest is None and any(extra):
+            return state.why is not None and state.why.note(
+                state, f"it has {len(got)} inputs, the rule names {count}", 0.3
+            )
+
+        def end() -> bool:
+            if form.when is not None and not _condition(state, node, form):
+                return False
+            if form.dtypes and not _dtype(state, node, form):
+                return False
+            return then() if rest is None else rest(state, extra, then)
+
+        def attributes(i: int) -> bool:
+            if i == len(checks):
+                return chain(0, got)
+            return checks[i](state, node, lambda: attributes(i + 1))
+
+        def chain(i: int, values: tuple[Any, ...]) -> bool:
+            if i == count:
+                return end()
+            value = values[i] if i < len(values) else ""
+            return inputs[i](state, value, node, lambda: chain(i + 1, values))
+
+        if attributes(0):
+            return True
+        if not commutative or len(got) != 2 or got[0] == got[1]:
+            return False
+        swapped = (got[1], got[0])
+        return chain(0, swapped)
+
+    def unary(state: State, node: int, then: Then) -> bool:
+        return inputs[0](state, state.inputs[node][0], node, then)
+
+    simple = (
+        count == 1
+        and not (checks or rest or form.when or form.dtypes)
+        and form.closed is None
+    )
+    if not simple:
+        return run
+
+    def one(state: State, node: int, then: Then) -> bool:
+        return unary(state, node, then) if len(state.inputs[node]) == 1 else run(state, node, then)
+
+    return one
+
+
+def _closed(state: State, node: int, form: NodeForm) -> bool:
+    assert form.closed is not None
+    for name in state.view.attributes(node):
+        if name not in form.closed:
+            value = show(state.view.attribute(node, name))
+            return state.why is not None and state.why.note(
+                state, f"`{name}` is {value}, the rule does not name it", 0.4
+            )
+    return True
+
+
+def _condition(state: State, node: int, form: NodeForm) -> bool:
+    assert form.when is not None
+    environment = _Parameters(state, node, form)
+    if evaluate(form.when, environment) is True:
+        return True
+    return state.why is not None and state.why.note(
+        state, f"`{form.op}` means something else here: {explain(form.when, environment)}", 0.4
+    )
+
+
+def _dtype(state: State, node: int, form: NodeForm) -> bool:
+    if any(constant.dtype in form.dtypes for constant, _, _ in state.constants):
+        return True
+    value = next((item for item in state.inputs[node] if item), None)
+    kinds = state.view.dtypes(value) if value is not None else ()
+    if kinds and all(kind in form.dtypes for kind in kinds):
+        return True
+    got = kinds[0] if kinds and kinds[0] else "unknown"
+    return state.why is not None and state.why.note(
+        state, f"the dtype is {got}, `{form.op}` means the same only on {', '.join(sorted(form.dtypes))}", 0.4
+    )
+
+
+class _Parameters:
+    """The parameters of a vocabulary function as one node has them."""
+
+    def __init__(self, state: State, node: int, form: NodeForm) -> None:
+        self.state, self.node, self.form = state, node, form
+
+    def name(self, name: str) -> object:
+        for item in self.form.attributes:
+            if item.parameter == name:
+                value = self.state.view.attribute(self.node, item.name)
+                return item.default if value is None else value
+        value = self._value(name)
+        constant = self.state.view.constant(value) if value else None
+        return UNKNOWN if constant is None else plain_of(constant)
+
+    def call(self, function: str, arguments: tuple[object, ...]) -> object:
+        value = self._value(str(arguments[0])) if arguments else None
+        view = self.state.view
+        if function == "present":
+            return bool(value)
+        if not value:
+            return UNKNOWN
+        if function in ("rank", "shape"):
+            shapes = view.shapes(value)
+            if not shapes or any(shape is None for shape in shapes):
+                return UNKNOWN
+            ranks = {len(shape) for shape in shapes if shape is not None}
+            if function == "rank":
+                return ranks.pop() if len(ranks) == 1 else UNKNOWN
+            return list(shapes[0] or ()) if len(set(shapes)) == 1 else UNKNOWN
+        if function == "dtype":
+            kinds = set(view.dtypes(value))
+            return kinds.pop() if len(kinds) == 1 and None not in kinds else UNKNOWN
+        if function == "is_const":
+            return view.constant(value) is not None
+        return UNKNOWN
+
+    def _value(self, name: str) -> Any:
+        got = self.state.inputs[self.node]
+        for i, item in enumerate(self.form.inputs):
+            if item.parameter == name:
+                return got[i] if i < len(got) else ""
+        return None
+
+
+def _rank(state: State, node: int) -> int | None:
+    ranks = {None if shape is None else len(shape)
+             for shape in state.view.shapes(state.inputs[node][0])} if state.inputs[node] else set()  # fmt: skip
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _axis_equal(state: State, node: int, name: str, want: Any, got: Any) -> bool:
+    if equal_plain(want, got):
+        return True
+    if name not in AXES or got is None or want is None:
+        return False
+    rank = _rank(state, node)
+    return rank is not None and equal_plain(want, got, rank)
+
+
+def _attribute(item: AttributeWant, slot: SlotOf) -> NodeMatcher:
+    name, default, want = item.name, item.default, item.want
+    label = item.parameter or name
+    if isinstance(want, Default | Required):
+        wanted: Any = want.value
+    elif isinstance(want, Name | Maybe):
+        return _bound_attribute(item, slot(want.name) if want.name != "_" else -1)
+    else:
+        wanted = literal(want)
+
+    def check(state: State, node: int, then: Then) -> bool:
+        got = state.view.attribute(node, name)
+        if got is None:
+            got = default
+            if got is None and isinstance(want, Default):
+                return then()
+        if isinstance(want, Default) and wanted is None and equal_plain(default, got):
+            return then()
+        if _axis_equal(state, node, label, wanted, got):
+            return then()
+        shown = wanted.text if isinstance(wanted, Wanted) else show(_unwrapped(wanted))
+        if isinstance(want, Default):
+            shown += " (the default)"
+        return state.why is not None and state.why.note(
+            state, f"`{label}` is {show(got)}, the rule wants {shown}", 0.5
+        )
+
+    return check
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unwrapped(item) for item in value]
+    return value.value if isinstance(value, Wanted) else value
+
+
+def _bound_attribute(item: AttributeWant, index: int) -> NodeMatcher:
+    def bind(state: State, node: int, then: Then) -> bool:
+        if index < 0:
+            return then()
+        got = state.view.attribute(node, item.name)
+        got = item.default if got is None else got
+        old = state.slots[index]
+        if got is None:
+            if not isinstance(item.want, Maybe):
+                return state.why is not None and state.why.note(
+                    state, f"`{item.name}` is absent", 0.4
+                )
+            new: Any = ABSENT
+        else:
+            new = Attribute(got)
+        if old is not None:
+            return _same(state, old, new) and then()
+        state.slots[index] = new
+        if then():
+            return True
+        state.slots[index] = None
+        return False
+
+    return bind
+
+
+def _same(state: State, old: Any, new: Any) -> bool:
+    if old == new:
+        return True
+    a = old.value if isinstance(old, Attribute) else _constant_plain(state, old)
+    b = new.value if isinstance(new, Attribute) else _constant_plain(state, new)
+    return a is not None and b is not None and equal_plain(a, b)
+
+
+def _constant_plain(state: State, value: Any) -> Any:
+    constant = state.view.constant(value)
+    return None if constant is None else plain_of(constant)
+
+
+InputMatcher: TypeAlias = Callable[[State, Any, int, Then], bool]
+
+
+def _input(item: InputWant, compile_: Compile, slot: SlotOf) -> InputMatcher:
+    want, label = item.want, item.parameter
+    if isinstance(want, Default | Required):
+        return _default_input(want.value, label, item.absent)
+    if isinstance(want, Maybe):
+        return _optional_input(slot(want.name))
+    if item.plain and not isinstance(want, Name) and (wanted := literal(want)) is not ...:
+        return _default_input(wanted, label, item.absent)
+    matcher = compile_(want)
+
+    def present(state: State, value: Any, node: int, then: Then) -> bool:
+        if value == "":
+            if isinstance(want, Name) and want.name == "_":
+                return then()
+            return state.why is not None and state.why.note(state, f"`{label}` is absent", 0.3)
+        return matcher(state, value, then)
+
+    return present
+
+
+def _optional_input(index: int) -> InputMatcher:
+    def match(state: State, value: Any, node: int, then: Then) -> bool:
+        new = ABSENT if value == "" else value
+        old = state.slots[index]
+        if old is not None:
+            return bool(old == new) and then()
+        state.slots[index] = new
+        if then():
+            return True
+        state.slots[index] = None
+        return False
+
+    return match
+
+
+def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
+    def match(state: State, value: Any, node: int, then: Then) -> bool:
+        if value == "":
+            if equal_plain(wanted, absent):
+                return then()
+            return state.why is not None and state.why.note(
+                state, f"`{label}` is absent, the rule wants {show(_unwrapped(wanted))}", 0.5
+            )
+        constant = state.view.constant(value)
+        if constant is None:
+            return state.why is not None and state.why.note(
+                state,
+                f"`{label}` is `{state.view.value_name(value)}`, no constant; "
+                f"the rule wants {show(_unwrapped(wanted))}",
+                0.5,
+            )
+        got = plain_of(constant)
+        if _axis_equal(state, node, label, wanted, got):
+            return then()
+        return state.why is not None and state.why.note(
+            state, f"`{label}` is {show(got)}, the rule wants {show(_unwrapped(wanted))}", 0.5
+        )
+
+    return match
+
+
+def _rest(
+    want: Expression | None, slot: SlotOf
+) -> Callable[[State, tuple[Any, ...], Then], bool] | None:
+    if want is None:
+        return None
+    index = slot(want.name) if isinstance(want, Rest) and want.name != "_" else -1
+
+    def match(state: State, values: tuple[Any, ...], then: Then) -> bool:
+        if index < 0:
+            return then()
+        new, old = Many(values), state.slots[index]
+        if old is not None:
+            return bool(old == new) and then()
+        state.slots[index] = new
+        if then():
+            return True
+        state.slots[index] = None
+        return False
+
+    return match

@@ -1,0 +1,308 @@
+"""An ONNX model as the matcher sees it: the protobuf with an index of our own beside it.
+
+Regions are the main graph, the graphs in attributes (If, Loop, Scan, custom ops) and model-local
+functions. Nothing here changes the model; rewriting works on a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from oprep.converters.frontends.onnx_constants import Constants
+from oprep.converters.frontends.onnx_types import Types
+from oprep.converters.graph import PRODUCT, SUM, Constant, Opened, Region
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+ARITHMETIC = {
+    "Mul": PRODUCT,
+    "Div": PRODUCT,
+    "Neg": PRODUCT,
+    "Pow": PRODUCT,
+    "Sqrt": PRODUCT,
+    "Reciprocal": PRODUCT,
+    "Add": SUM,
+    "Sub": SUM,
+    "Sum": SUM,
+}
+EXPONENTS = (-3, -2, -1, -0.5, 0.5, 1, 2, 3, 4)
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial",
+})  # fmt: skip
+GRAPH, GRAPHS = 5, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An attribute of a function body that takes the value its caller gives."""
+
+    name: str
+    kind: int
+
+
+def op_key(node: NodeProto) -> str:
+    """Give `Relu` for the standard domain, `domain::Op` for others."""
+    domain = node.domain
+    if not domain or domain == "ai.onnx":
+        return node.op_type
+    return f"{domain}::{node.op_type}"
+
+
+class OnnxView:
+    """One region of an ONNX model, with what the matcher asks about it."""
+
+    arithmetic: Mapping[str, str] = ARITHMETIC
+
+    def __init__(
+        self,
+        region: Region,
+        graph: GraphProto | FunctionProto,
+        nodes: list[NodeProto],
+        opset: int,
+        imports: Mapping[str, int],
+        owner: OnnxGraph,
+        parent: OnnxView | None,
+    ) -> None:
+        self.region = region
+        self.graph = graph
+        self.nodes = nodes
+        self.opset = opset
+        self.imports = imports
+        self.owner = owner
+        self.parent = parent
+        self.constants = Constants(self)
+        self.constant: Callable[[Any], Constant | None] = self.constants.get
+
+    def is_constant(self, value: Any) -> bool:
+        """Tell whether a value is a constant of any size."""
+        return self.constants.is_constant(value)
+
+    def open(self, node: int) -> Opened | None:
+        """Read a node as part of a product or a sum; None where it is not one."""
+        op, got = self.region.ops[node], self.region.inputs[node]
+        if op == "Mul" and len(got) == 2:
+            return Opened(PRODUCT, ((got[0], 1), (got[1], 1)))
+        if op == "Div" and len(got) == 2:
+            return Opened(PRODUCT, ((got[0], 1), (got[1], -1)))
+        if op == "Add" and len(got) == 2:
+            return Opened(SUM, ((got[0], 1), (got[1], 1)))
+        if op == "Sub" and len(got) == 2:
+            return Opened(SUM, ((got[0], 1), (got[1], -1)))
+        if op == "Neg":
+            return Opened(PRODUCT, ((got[0], 1),), -1.0)
+        if op == "Sqrt":
+            return Opened(PRODUCT, ((got[0], 0.5),))
+        if op == "Reciprocal":
+            return Opened(PRODUCT, ((got[0], -1),))
+        if op == "Sum":
+            return Opened(SUM, tuple((value, 1) for value in got))
+        if op == "Pow" and len(got) == 2 and (exponent := self.constant(got[1])) is not None:
+            if exponent.scalar in EXPONENTS:
+                return Opened(PRODUCT, ((got[0], exponent.scalar),))
+        return None
+
+    def attribute(self, node: int, name: str) -> Any:
+        """Give an attribute as plain data; None where it is absent."""
+        for attribute in self.nodes[node].attribute:
+            if attribute.name == name:
+                return plain_attribute(attribute)
+        return None
+
+    def attributes(self, node: int) -> Sequence[str]:
+        """List the attributes that a node carries."""
+        return [attribute.name for attribute in self.nodes[node].attribute]
+
+    def dtypes(self, value: Any) -> tuple[str | None, ...]:
+        """Give the dtype, one per call of a function; None where unknown."""
+        return self.owner.types.dtypes(self, value)
+
+    def shapes(self, value: Any) -> tuple[tuple[int | str | None, ...] | None, ...]:
+        """Give the shape, one per call of a function; None where even the rank is unknown."""
+        return self.owner.types.shapes(self, value)
+
+    def random(self, node: int) -> bool:
+        """Tell whether a node draws random numbers."""
+        op = self.region.ops[node]
+        if op == "Dropout":
+            got = self.region.inputs[node]
+            mode = self.constant(got[2]) if len(got) > 2 and got[2] else None
+            return len(got) > 2 and bool(got[2]) and (mode is None or bool(mode.scalar))
+        return op in RANDOM
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Node names that more than one node of this region has."""
+        seen: set[str] = set()
+        twice: set[str] = set()
+        for node in self.nodes:
+            name = node.name
+            (twice if name in seen else seen).add(name)
+        return frozenset(twice)
+
+    def node_name(self, node: int) -> str:
+        """Name a node: its own name where it is one, else op and position; its region before it."""
+        name = self.nodes[node].name
+        if not name:
+            name = f"{self.nodes[node].op_type}#{node}"
+        elif name in self.repeated:
+            name = f"{name}#{node}"
+        return f"{self.region.label}: {name}" if self.region.label else name
+
+    def scope_of(self, node: int) -> str:
+        """Give the module path that an exporter recorded, else the node's name, dots for slashes."""
+        proto = self.nodes[node]
+        for entry in proto.metadata_props:
+            if entry.key == "pkg.torch.onnx.name_scopes":
+                path = _module_path(entry.value)
+                if path:
+                    return path
+        return (proto.name or f"{proto.op_type}#{node}").strip("/").replace("/", ".")
+
+    def value_name(self, value: Any) -> str:
+        """Give a tensor's name."""
+        return str(value)
+
+
+class OnnxGraph:
+    """A model and its views, main graph first, then nested graphs and functions in file order."""
+
+    def __init__(
+        self,
+        model: ModelProto,
+        *,
+        external: Callable[[TensorProto], bytes | None] | None = None,
+        leave: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        """Index a linted model; functions named in `leave` (domain, name) are no regions."""
+        self.model = model
+        self.external = external
+        self.types = Types(self)
+        imports = {entry.domain: entry.version for entry in model.opset_import}
+        self.views: list[OnnxView] = []
+        self._add(model.graph, "", (), None, imports)
+        for function in model.functions:
+            if (function.domain, function.name) in leave:
+                continue
+            own = {entry.domain: entry.version for entry in function.opset_import}
+            path = ("function", function.domain, function.name, function.overload)
+            self._add(function, f"function {function.domain}::{function.name}", path, None, own)
+
+    @property
+    def opset(self) -> int:
+        """Give the model's version of the standard domain."""
+        return self.views[0].opset
+
+    def _add(
+        self,
+        graph: GraphProto | FunctionProto,
+        label: str,
+        path: tuple[Any, ...],
+        parent: OnnxView | None,
+        imports: Mapping[str, int],
+    ) -> OnnxView:
+        kind = "function" if path[:1] == ("function",) and len(path) == 4 else "graph"
+        region = Region(label, path, kind, parent.region if parent else None)
+        nodes = list(graph.node)
+        opset = imports.get("", imports.get("ai.onnx", 1))
+        view = OnnxView(region, graph, nodes, opset, imports, self, parent)
+        self.views.append(view)
+        if kind == "function":
+            region.results = frozenset(graph.output)  # type: ignore[arg-type]
+        else:
+            region.results = frozenset(item.name for item in graph.output)  # type: ignore[union-attr]
+        self._index(view)
+        return view
+
+    def _index(self, view: OnnxView) -> None:
+        region = view.region
+        ops, inputs, outputs = region.ops, region.inputs, region.outputs
+        producer, users, by_op = region.producer, region.users, region.by_op
+        for i, node in enumerate(view.nodes):
+            op = node.op_type
+            domain = node.domain
+            if domain and domain != "ai.onnx":
+                op = f"{domain}::{op}"
+            got, made = tuple(node.input), tuple(node.output)
+            ops.append(op)
+            inputs.append(got)
+            outputs.append(made)
+            for value in got:
+                if value in users:
+                    users[value].append(i)
+                else:
+                    users[value] = [i]
+            for value in made:
+                producer[value] = i
+            if op in by_op:
+                by_op[op].append(i)
+            else:
+                by_op[op] = [i]
+            if op in WITH_GRAPHS or domain:
+                self._nested(view, i, node)
+        users.pop("", None)
+        producer.pop("", None)
+
+    def _nested(self, view: OnnxView, index: int, node: NodeProto) -> None:
+        for name, position, graph in graphs_of(node):
+            step = (index, name) if position is None else (index, name, position)
+            where = node.name or f"{node.op_type}#{index}"
+            prefix = f"{view.region.label}/" if view.region.label else ""
+            label = f"{prefix}{where}.{name}" + ("" if position is None else f"[{position}]")
+            inner = self._add(graph, label, (*view.region.path, step), view, view.imports)
+            own = set(inner.region.producer) | {item.name for item in graph.input}
+            own |= {item.name for item in graph.initializer}
+            for value, readers in inner.region.users.items():
+                if value not in own:
+                    view.region.users.setdefault(value, []).extend([index] * len(readers))
+            for value in inner.region.results:
+                if value not in own:
+                    view.region.users.setdefault(value, []).append(index)
+
+
+def graphs_of(node: NodeProto) -> Iterator[tuple[str, int | None, GraphProto]]:
+    """Yield the graphs in a node's attributes: name, position in a list (or None), graph."""
+    for attribute in node.attribute:
+        kind = attribute.type
+        if kind == GRAPH:
+            yield attribute.name, None, attribute.g
+        elif kind == GRAPHS:
+            for position, graph in enumerate(attribute.graphs):
+                yield attribute.name, position, graph
+
+
+def plain_attribute(attribute: AttributeProto) -> Any:
+    """Give an attribute's value as numbers, strings and lists; protobufs as they are."""
+    from onnx.helper import get_attribute_value
+
+    if attribute.ref_attr_name:
+        return Reference(attribute.ref_attr_name, attribute.type)
+    kind = attribute.type
+    if kind == 1:
+        return attribute.f
+    if kind == 2:
+        return attribute.i
+    if kind == 3:
+        return attribute.s.decode("utf-8", "replace")
+    value = get_attribute_value(attribute)
+    if kind == 8:
+        return [item.decode("utf-8", "replace") for item in value]
+    return list(value) if kind in (6, 7) else value
+
+
+def _module_path(recorded: str) -> str:
+    """Read the list of scopes that torch's exporter writes; the last one is the op itself."""
+    import json
+
+    try:
+        scopes = json.loads(recorded.replace("'", '"'))
+    except ValueError:
+        return ""
+    if not isinstance(scopes, list) or len(scopes) < 2:
+        return ""
+    return str(scopes[-2])

@@ -1,0 +1,306 @@
+"""Rules x graph -> matches: each alternative is looked for from its rarest op, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oprep.converters.compile import Anchor, Compiled
+from oprep.converters.conditions import (
+    cycle,
+    floating,
+    holds,
+    in_scope,
+    random_kept,
+    rank_kept,
+    unnamed_output,
+    why_not,
+)
+from oprep.converters.graph import SUM, Absent, Attribute, Many, Value, View
+from oprep.converters.state import STEPS, Reasons, State, TooManySteps
+from oprep.opsets.rule import Rule
+
+CLIMBED = 8
+
+
+@dataclass(slots=True)
+class Match:
+    """One place where a rule applies.
+
+    `nodes` are the matched nodes in order, `roots` the values that `with` has to give, `bound`
+    the variables: a value, an `Attribute`, `ABSENT` or `Many`. `kept` is filled by the plan.
+    """
+
+    rule: Rule
+    order: int
+    alternative: int
+    view: View
+    nodes: tuple[int, ...]
+    roots: tuple[Value, ...]
+    bound: dict[str, Any]
+    exact: bool = False
+    kept: tuple[int, ...] = field(default=())
+    prepared: Any = None
+
+    @property
+    def root(self) -> int:
+        """Give the node that makes the first output."""
+        return self.view.region.producer[self.roots[0]]
+
+    @property
+    def site(self) -> str:
+        """Name the place as every message does: by the node of the first output."""
+        return self.view.node_name(self.root)
+
+    @property
+    def reads(self) -> set[Value]:
+        """Give the values that the replacement may read."""
+        found: set[Value] = set()
+        for value in self.bound.values():
+            if isinstance(value, Many):
+                found.update(value.values)
+            elif not isinstance(value, Attribute | Absent):
+                found.add(value)
+        return found
+
+
+def find(view: View, alternatives: Sequence[Compiled]) -> list[Match]:
+    """Find every match of every alternative in one region; overlaps are not yet resolved."""
+    matches: list[Match] = []
+    done: set[tuple[int, int]] = set()
+    state = State(view, 0)
+    by_op = view.region.by_op
+    for compiled in alternatives:
+        if compiled.missing or not compiled.roots:
+            continue
+        anchor = rarest(compiled, view)
+        if anchor is None:
+            continue
+        for op in anchor.ops:
+            for node in by_op.get(op, ()):
+                found = at(state, compiled, anchor, node, done)
+                if found is not None:
+                    matches.append(found)
+    return matches
+
+
+def rarest(compiled: Compiled, view: View) -> Anchor | None:
+    """Choose the anchor whose ops are fewest in this region; None where one is missing."""
+    best, least = None, -1
+    by_op = view.region.by_op
+    for anchor in compiled.anchors:
+        count = sum(len(by_op.get(op, ())) for op in anchor.ops)
+        if not count:
+            return None
+        if best is None or count < least:
+            best, least = anchor, count
+    return best or _arithmetic_anchor(compiled, view)
+
+
+def _arithmetic_anchor(compiled: Compiled, view: View) -> Anchor | None:
+    """Anchor a pattern without any call at the arithmetic ops that can be its root."""
+    kinds, by_op = compiled.roots[0].kinds, view.region.by_op
+    ops = [op for op, kind in view.arithmetic.items() if kind in kinds and op in by_op]
+    return Anchor(frozenset(ops), ()) if ops else None
+
+
+def at(
+    state: State, compiled: Compiled, anchor: Anchor, node: int, done: set[tuple[int, int]] | None
+) -> Match | None:
+    """Try one alternative from one anchor node, the outermost root first."""
+    for root in reversed(list(climb(state.view, compiled, anchor, node))):
+        key = (compiled.order, root)
+        if done is not None and key in done:
+            continue
+        found = attempt(state, compiled, root)
+        if found is not None:
+            if done is not None:
+                done.add(key)
+            return found
+    return None
+
+
+def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator[int]:
+    """Give the nodes that can be the root above an anchor, nearest first."""
+    region = view.region
+    arithmetic, users, ops = view.arithmetic, region.users, region.ops
+    frontier = [node]
+    levels = anchor.levels
+    i, count = 0, len(levels)
+    if not count:
+        yield node
+        return
+    while i < count:
+        kind, data = levels[i]
+        if kind == "call":
+            reached = dict.fromkeys(
+                user
+                for item in frontier
+                for value in region.outputs[item]
+                for user in users.get(value, ())
+                if ops[user] in data
+            )
+            frontier = list(reached)
+            i += 1
+            if i == count:
+                yield from frontier
+            continue
+        phases = []
+        while i < count and levels[i][0] == "arith":
+            phases.append(levels[i][1][0])
+            i += 1
+        seen: dict[tuple[int, int], int] = {}
+        work = [(item, 0, 0) for item in frontier]
+        for item, phase, depth in work:
+            if depth == CLIMBED:
+                continue
+            for value in region.outputs[item]:
+                for user in users.get(value, ()):
+                    found = arithmetic.get(ops[user])
+                    if found is None:
+                        continue
+                    step = phase
+                    while step < len(phases) and phases[step] != found:
+                        step += 1
+                    if step < len(phases) and (user, step) not in seen:
+                        seen[user, step] = depth
+                        work.append((user, step, depth + 1))
+        if i == count:
+            yield from _roots(seen, phases, compiled)
+        else:
+            frontier = list(dict.fromkeys([*frontier, *(user for user, _ in seen)]))
+
+
+def _roots(
+    seen: dict[tuple[int, int], int], phases: list[str], compiled: Compiled
+) -> Iterator[int]:
+    last = len(phases) - 1
+    kinds = compiled.roots[0].kinds
+    for user, step in seen:
+        if step == last or (SUM in kinds and step == last - 1):
+            yield user
+
+
+def attempt(state: State, compiled: Compiled, root: int) -> Match | None:
+    """Try one alternative at one root node; the exact form where the type is an integer one."""
+    found = _attempt(state, compiled, root)
+    if found is None and compiled.exact is not None and not state.why:
+        kinds = state.view.dtypes(state.outputs[root][0]) if _integers(state, root) else ()
+        if kinds and all(kind is not None and "int" in kind for kind in kinds):
+            found = _attempt(state, compiled.exact, root)
+    return found
+
+
+def _integers(state: State, root: int) -> bool:
+    """Tell, before any type is inferred, whether a root reads an integer constant or none."""
+    constants = [state.view.constant(value) for value in state.inputs[root] if value]
+    known = [constant for constant in constants if constant is not None]
+    return any(not constant.floating for constant in known)
+
+
+def _attempt(state: State, compiled: Compiled, root: int) -> Match | None:
+    found: list[Match] = []
+    state.reset(len(compiled.names))
+    roots = compiled.roots
+
+    def accept(values: tuple[Any, ...]) -> bool:
+        match = _accepted(state, compiled, values)
+        if match is None:
+            return False
+        found.append(match)
+        return True
+
+    def others(values: tuple[Any, ...]) -> bool:
+        if len(values) == len(roots):
+            return accept(values)
+        following = roots[len(values)]
+        return any(
+            following.matcher(state, value, lambda value=value: others((*values, value)))  # type: ignore[misc]
+            for value in _candidates(state, compiled, len(values))
+            if value not in values
+        )
+
+    try:
+        for value in state.outputs[root]:
+            if value and roots[0].matcher(state, value, lambda value=value: others((value,))):  # type: ignore[misc]
+                return found[0]
+    except TooManySteps:
+        if state.why is not None:
+            state.why.note(state, f"the search took more than {STEPS} steps", 9.0)
+    return None
+
+
+def _candidates(state: State, compiled: Compiled, position: int) -> Iterator[Any]:
+    """Give the values that can be a further output: near what is bound, in graph order."""
+    root = compiled.roots[position]
+    region = state.view.region
+    near: set[int] = set(state.nodes)
+    work = [value for value in state.slots if isinstance(value, str)]
+    work += [value for node in state.nodes for value in region.outputs[node]]
+    for _ in range(CLIMBED):
+        users = {user for value in work for user in region.users.get(value, ())} - near
+        near |= users
+        work = [value for user in users for value in region.outputs[user]]
+        if len(near) > 1000:
+            break
+    for node in sorted(near):
+        if region.ops[node] in root.ops or state.arithmetic.get(region.ops[node]) in root.kinds:
+            yield from (value for value in region.outputs[node] if value)
+
+
+def _accepted(state: State, compiled: Compiled, roots: tuple[Any, ...]) -> Match | None:
+    rule, view = compiled.rule, state.view
+    nodes = tuple(sorted(set(state.nodes)))
+    reason = ""
+    if compiled.arithmetic:
+        reason = floating(state, roots[0], evident=compiled.floats) if not compiled.exact_form else ""
+        reason = reason or rank_kept(state)
+    slots = state.slots
+    bound = {name: slots[index] for name, index in compiled.names.items()
+             if slots[index] is not None}  # fmt: skip
+    match = Match(rule, compiled.order, compiled.alternative, view, nodes, roots, bound)
+    reason = reason or unnamed_output(state, nodes, roots)
+    if not reason and len(roots) > 1:
+        reason = cycle(state, nodes, roots, match.reads)
+    reason = reason or random_kept(state, nodes, roots)
+    if not reason and rule.scope:
+        path = view.scope_of(match.root)
+        if not in_scope(rule.scope, path):
+            reason = f"`{path}` is outside the scope {', '.join(f'`{g}`' for g in rule.scope)}"
+    if not reason and rule.when is not None and not holds(rule, view, bound):
+        reason = why_not(rule, view, bound)
+    if reason:
+        if state.why is not None:
+            state.why.note(state, reason, 5.0)
+        return None
+    return match
+
+
+def explain_at(state: State, compiled: Compiled, anchor: Anchor, node: int) -> Reasons:
+    """Give the reason why an alternative does not match around one anchor node."""
+    state.why = Reasons()
+    try:
+        roots = list(climb(state.view, compiled, anchor, node))
+        for root in roots:
+            if attempt(state, compiled, root) is not None:
+                state.why.best = -2.0
+                break
+        if not roots:
+            state.why.note(state, _no_root(state.view, anchor, node), 0.0)
+        return state.why
+    finally:
+        state.why = None
+
+
+def _no_root(view: View, anchor: Anchor, node: int) -> str:
+    region = view.region
+    kind, data = anchor.levels[0]
+    wanted = (
+        f"a {data[0]}" if kind == "arith" else " or ".join(f"`{op}`" for op in sorted(data))
+    )
+    readers = [user for value in region.outputs[node] for user in region.users.get(value, ())]
+    if not readers:
+        return f"its result is an output of the graph, the rule wants it in {wanted}"
+    others = ", ".join(f"`{view.node_name(user)}` ({region.ops[user]})" for user in readers[:3])
+    return f"its result is read by {others}, the rule wants it in {wanted}"

@@ -1,0 +1,207 @@
+"""From matches to a plan: overlaps resolved, what stays settled, every rule accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oprep.converters.compile import Compiled
+from oprep.converters.graph import View
+from oprep.converters.match import Match, explain_at, find, rarest
+from oprep.converters.report import MissRecord, RuleOutcome, SiteRecord
+from oprep.converters.state import State
+from oprep.opsets.rule import Opset, Rule
+
+ANCHORS = 400
+SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One rule of one opset with its alternatives, compiled for each region's dialect."""
+
+    rule: Rule
+    opset: Opset
+    order: int
+    alternatives: Callable[[View], Sequence[Compiled]]
+    replacement: str
+    prepare: Callable[[Match], str]
+    """Fill in what the replacement needs; give the reason where that is impossible."""
+
+    regions: Callable[[View], list[Match]] | None = None
+    """Matches of patterns that name tensors instead of ops."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What will be replaced, and what each rule found; `misses` by rule order."""
+
+    matches: list[Match]
+    outcomes: tuple[RuleOutcome, ...]
+
+
+def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain: bool) -> Plan:
+    """Match every rule against the original graph, once; with `explain`, near misses of all."""
+    found: list[Match] = []
+    refused: list[tuple[Match, str]] = []
+    for view in views:
+        here = _in_region(view, candidates, refused)
+        accepted, overlapping = without_overlaps(here)
+        refused += overlapping
+        found += accepted
+    for view in views:
+        settle([match for match in found if match.view is view], view)
+    outcomes = []
+    for candidate in candidates:
+        own = [match for match in found if match.order == candidate.order]
+        met = candidate.rule.expect.met_by(len(own))
+        misses: list[MissRecord] = []
+        if explain or not met:
+            misses = [
+                MissRecord(match.site, reason)
+                for match, reason in refused
+                if match.order == candidate.order
+            ]
+            misses += near_misses(views, candidate, found, refused)
+        outcomes.append(_outcome(candidate, own, met, misses))
+    return Plan(found, tuple(outcomes))
+
+
+def _in_region(
+    view: View, candidates: Sequence[Candidate], refused: list[tuple[Match, str]]
+) -> list[Match]:
+    matches: list[Match] = []
+    for candidate in candidates:
+        found = find(view, candidate.alternatives(view))
+        if candidate.regions is not None:
+            found += candidate.regions(view)
+        for match in found:
+            reason = candidate.prepare(match)
+            if reason:
+                refused.append((match, reason))
+            else:
+                matches.append(match)
+    return matches
+
+
+def without_overlaps(matches: list[Match]) -> tuple[list[Match], list[tuple[Match, str]]]:
+    """Keep, of matches that contain each other's output node, that of most nodes, then the first.
+
+    Shared inner nodes alone are no overlap.
+    """
+    ranked = sorted(
+        matches, key=lambda match: (-len(match.nodes), match.order, match.alternative, match.root)
+    )
+    taken: dict[int, Match] = {}
+    roots: dict[int, Match] = {}
+    accepted: list[Match] = []
+    refused: list[tuple[Match, str]] = []
+    for match in ranked:
+        region = match.view.region
+        own = {region.producer[value] for value in match.roots}
+        other = next((taken[node] for node in own if node in taken), None)
+        other = other or next((roots[node] for node in match.nodes if node in roots), None)
+        if other is None:
+            accepted.append(match)
+            taken.update(dict.fromkeys(match.nodes, match))
+            roots.update(dict.fromkeys(own, match))
+        elif other.order != match.order or other.root != match.root:
+            text = f"overlaps with `{other.site}` of rule `{other.rule.name}`"
+            refused.append((match, f"{text}, which has {len(other.nodes)} nodes"
+                            f" to {len(match.nodes)}"))  # fmt: skip
+    accepted.sort(key=lambda match: (match.root, match.order))
+    return accepted, refused
+
+
+def settle(matches: Sequence[Match], view: View) -> set[int]:
+    """Find the inner nodes that have to stay, and note them in each match; give those that go.
+
+    A node goes when nothing outside the matches reads what it makes: neither a node that stays
+    nor a replacement nor an output of the graph.
+    """
+    region = view.region
+    producer, users, results = region.producer, region.users, region.results
+    gone: set[int] = set()
+    needed: set[Any] = set()
+    inner: set[int] = set()
+    for match in matches:
+        roots = {producer[value] for value in match.roots}
+        gone |= roots
+        needed |= match.reads
+        inner.update(match.nodes)
+    for node in sorted(inner - gone, reverse=True):
+        if all(
+            value not in results
+            and value not in needed
+            and all(user in gone for user in users.get(value, ()))
+            for value in region.outputs[node]
+        ):
+            gone.add(node)
+    for match in matches:
+        if not gone.issuperset(match.nodes):
+            match.kept = tuple(node for node in match.nodes if node not in gone)
+    return gone
+
+
+def _outcome(
+    candidate: Candidate, own: list[Match], met: bool, misses: list[MissRecord]
+) -> RuleOutcome:
+    rule = candidate.rule
+    sites = tuple(
+        SiteRecord(
+            match.site,
+            tuple(match.view.node_name(node) for node in match.nodes),
+            tuple(match.view.node_name(node) for node in match.kept),
+        )
+        for match in own
+    )
+    unique = list(dict.fromkeys(misses))[: max(SHOWN, len(own) and SHOWN)]
+    return RuleOutcome(
+        rule.name, str(rule.source), candidate.opset.name, candidate.replacement,
+        str(rule.expect), met, sites, tuple(unique),
+    )  # fmt: skip
+
+
+def near_misses(
+    views: Sequence[View],
+    candidate: Candidate,
+    matches: Sequence[Match],
+    refused: Sequence[tuple[Match, str]],
+) -> list[MissRecord]:
+    """Look again at every place where a rule could have matched; one reason per anchor node."""
+    best: dict[tuple[int, int], tuple[float, str, str]] = {}
+    general: dict[str, None] = {}
+    for number, view in enumerate(views):
+        inside = {node for match in matches if match.view is view for node in match.nodes}
+        inside |= {node for match, _ in refused if match.view is view for node in match.nodes}
+        state = State(view, 0)
+        for compiled in candidate.alternatives(view):
+            if compiled.missing:
+                general[compiled.missing] = None
+                continue
+            anchor = rarest(compiled, view)
+            if anchor is None:
+                if number == 0:
+                    general[_nothing_there(compiled, view)] = None
+                continue
+            nodes = [node for op in anchor.ops for node in view.region.by_op.get(op, ())]
+            for node in nodes[:ANCHORS]:
+                if node in inside:
+                    continue
+                why = explain_at(state, compiled, anchor, node)
+                key = (number, node)
+                if why.text and why.best > best.get(key, (-1.0, "", ""))[0]:
+                    best[key] = (why.best, view.node_name(node), why.text)
+    ranked = sorted(best.values(), key=lambda item: -item[0])
+    records = [MissRecord(site, text) for _, site, text in ranked]
+    return records or [MissRecord("", text) for text in general]
+
+
+def _nothing_there(compiled: Compiled, view: View) -> str:
+    by_op = view.region.by_op
+    for anchor in compiled.anchors:
+        if not any(op in by_op for op in anchor.ops):
+            names = " or ".join(f"`{op}`" for op in sorted(anchor.ops))
+            return f"the graph has no {names}"
+    return "the graph has nothing of the kind"
