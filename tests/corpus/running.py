@@ -57,7 +57,13 @@ def results(place: Path) -> list[NDArray[np.generic]]:
         return [stored[key] for key in sorted(stored.files)]
 
 
-KINDS = {"FLOAT": np.float32, "FLOAT16": np.float16, "DOUBLE": np.float64, "INT64": np.int64}
+KINDS = {
+    "FLOAT": np.float32,
+    "FLOAT16": np.float16,
+    "DOUBLE": np.float64,
+    "INT64": np.int64,
+    "INT32": np.int32,
+}
 
 
 def feeds_for(
