@@ -81,7 +81,7 @@ NEAR: tuple[Near, ...] = (
     ),
     Near(
         "rank unknown",
-        small("[act] y = Relu (z)", x="float[] z"),
+        small("[turn] z = Reshape (x, dims) [act] y = Relu (z)", x="float[k] x, int64[n] dims"),
         'replace = "relu(x)"\nwith = "acme::f(x)"\nwhen = "rank(x) == 2"',
         "act",
         ("rank", "unknown"),
