@@ -93,35 +93,44 @@ def bind(
     return bound
 
 
-def form_for(
+def bind_function(
     writer: NodeWriter,
     function: Function,
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
-    shape_of: Callable[[str], Sequence[Any] | None],
-) -> tuple[OnnxForm, dict[str, Any]]:
-    """Choose how this opset says a function, and give the parameters' values in that form."""
+    plain: Callable[[Any], Any],
+) -> dict[str, Any]:
+    """Give each parameter its operand; `plain` reads constants where no tensor is wanted."""
     formal = [(item.name, item.kind, item.default) for item in function.parameters]
     bound = bind(writer, f"`{function.name}`", formal, arguments, keywords)
-    kinds = {item.name: item.kind for item in function.parameters}
-    dtype = next(
-        (
-            item.dtype
-            for name, item in bound.items()
-            if kinds[name] in TENSOR_KINDS
-            and isinstance(item, Tensor)
-            and not item.loose
-            and item.dtype is not None
-        ),
-        None,
-    )
+    for name, kind, default in formal:
+        if kind not in TENSOR_KINDS:
+            bound[name] = default if bound[name] is ABSENT else plain(bound[name])
+    return bound
+
+
+def form_for(
+    writer: NodeWriter,
+    function: Function,
+    bound: Mapping[str, Any],
+    shape_of: Callable[[str], Sequence[Any] | None],
+) -> OnnxForm:
+    """Choose how this opset says a function with these operands."""
+    dtypes = [
+        item.dtype
+        for parameter in function.parameters
+        if parameter.kind in TENSOR_KINDS
+        and isinstance(item := bound[parameter.name], Tensor)
+        and not item.loose
+    ]
+    dtype = next((item for item in dtypes if item is not None), None)
     asked = Asked(bound, shape_of)
     name = None if dtype is None else dtype_name(dtype)
     able = [form for form in function.onnx if form.emit and _says(form, function, bound)]
     fitting = [form for form in able if form.agrees_on(name) and _holds(form, asked)]
     for form in fitting:
         if form.covers(writer.opset):
-            return form, bound
+            return form
     later = [form.since for form in fitting if form.since > writer.opset]
     if later:
         raise writer.too_old(f"`{function.name}`", min(later))
@@ -158,7 +167,11 @@ def _same(value: Any, default: object) -> bool:
 
 
 def named_operands(
-    writer: NodeWriter, op: str, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    writer: NodeWriter,
+    op: str,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    plain: Callable[[Any], Any],
 ) -> tuple[list[Any], dict[str, Any]]:
     """Sort the arguments of a standard op into inputs and attributes of this opset's schema."""
     formal = writer.schema("", op)
@@ -173,10 +186,10 @@ def named_operands(
                 raise writer.error(f"`{op}` gets `{key}` twice", "write it once", ExitCode.RULES)
             inputs[at] = _list_input(op, name, value)
         elif name in formal.attributes:
-            if isinstance(value, Tensor):
+            attributes[name] = plain(value)
+            if isinstance(attributes[name], Tensor):
                 message = f"`{key}` of `{op}` is an attribute in opset {writer.opset}"
                 raise writer.error(message, "pass a constant")
-            attributes[name] = value
         elif not _is_default(op, key, value):
             raise _no_parameter(writer, op, key)
     _require(writer, op, attributes)
@@ -224,7 +237,11 @@ def _require(writer: NodeWriter, op: str, attributes: Mapping[str, Any]) -> None
 
 
 def custom_operands(
-    writer: NodeWriter, op: CustomOp, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    writer: NodeWriter,
+    op: CustomOp,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    plain: Callable[[Any], Any],
 ) -> tuple[list[Any], dict[str, Any], dict[str, str]]:
     """Sort the arguments of a custom op into inputs, attributes, and the attributes' kinds."""
     formal = [
@@ -241,8 +258,8 @@ def custom_operands(
         if kind in TENSOR_KINDS:
             inputs += value if isinstance(value, tuple) else [value]
         elif name in given:
-            if isinstance(value, Tensor):
+            attributes[name], kinds[name] = plain(value), ATTRIBUTE_KINDS[kind]
+            if isinstance(attributes[name], Tensor):
                 message = f"`{name}` of `{op.onnx}` is an attribute, a tensor is given"
                 raise writer.error(message, "bind a constant")
-            attributes[name], kinds[name] = value, ATTRIBUTE_KINDS[kind]
     return inputs, attributes, kinds

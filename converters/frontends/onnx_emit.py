@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.frontends.onnx_calls import Asked, custom_operands, form_for, named_operands
+from oprep.converters.frontends.onnx_calls import (
+    Asked,
+    bind_function,
+    custom_operands,
+    form_for,
+    named_operands,
+)
 from oprep.converters.frontends.onnx_nodes import NodeWriter
 from oprep.converters.frontends.onnx_values import AttributeRef, Tensor
 from oprep.converters.graph import ABSENT, Attribute, Many
@@ -72,11 +78,13 @@ def emit(
     where it is unknown numbers get theirs by CastLike. `fresh` makes an unused tensor name from a
     hint. `results` names the outputs. `ops` are custom ops that calls may name. `shape_of` tells
     the shape of a tensor where a form depends on it. `evaluate_keyword` gives the value of a
-    keyword that is no tensor and that constants and attributes alone do not give.
+    keyword or of a variable that is a constant of the graph; UNKNOWN where it is none.
     Raise OprepError (exit EXPECTATION) for what this opset cannot say, RULES for a wrong call.
     """
     writer = NodeWriter(opset, fresh, where)
-    walk = _Walk(writer, tuple(ops), shape_of or (lambda name: None), evaluate_keyword)
+    variables = {value: name for name, value in values.items() if isinstance(value, str)}
+    ask = evaluate_keyword or (lambda expression: UNKNOWN)
+    walk = _Walk(writer, tuple(ops), shape_of or (lambda name: None), ask, variables)
     scope = {name: _operand(name, value, dtype) for name, value in values.items()}
     scope |= {name: _plain(value) for name, value in (attributes or {}).items()}
     operands = walk.equation(equation, scope)
@@ -131,7 +139,8 @@ class _Walk:
     writer: NodeWriter
     ops: tuple[CustomOp, ...]
     shape_of: Callable[[str], Sequence[Any] | None]
-    evaluate_keyword: Callable[[Expression], Any] | None
+    ask: Callable[[Expression], Any]
+    variables: Mapping[str, str]
 
     def equation(self, equation: Equation, scope: Mapping[str, Any]) -> list[Any]:
         inner = dict(scope)
@@ -186,26 +195,31 @@ class _Walk:
             return self.function(call.function, arguments, keywords, outputs)
         op = self.custom(call)
         if op is not None:
-            inputs, plain, kinds = custom_operands(self.writer, op, arguments, keywords)
+            inputs, plain, kinds = custom_operands(self.writer, op, arguments, keywords, self.plain)
             return self.foreign(op.onnx.domain, op.onnx.type, inputs, plain, kinds, outputs)
         if call.domain in ("aten", "prims"):
             message = f"`{call.domain}::{call.function}` is an op of PyTorch"
             raise self.writer.error(message, "write an ONNX op, or a function in lower case")
         if call.domain:
-            return self.foreign(call.domain, call.function, arguments, keywords, {}, outputs)
-        inputs, plain = named_operands(self.writer, call.function, arguments, keywords)
+            plain = {key: self.plain(item) for key, item in keywords.items()}
+            return self.foreign(call.domain, call.function, arguments, plain, {}, outputs)
+        inputs, plain = named_operands(self.writer, call.function, arguments, keywords, self.plain)
         return list(self.writer.standard(call.function, inputs, plain, outputs))
 
     def keyword(self, expression: Expression, scope: Mapping[str, Any]) -> Any:
-        """Give a keyword's value: from constants and attributes, from the caller, or a tensor."""
+        """Give a keyword's value: a variable as it is, else from what is known, else a tensor."""
         if isinstance(expression, Name | Maybe) and expression.name in scope:
-            found = scope[expression.name]
-            if not isinstance(found, Tensor):
-                return found
+            return scope[expression.name]
         value = evaluate(expression, Asked(scope, self.shape_of))
-        if value is UNKNOWN and self.evaluate_keyword is not None:
-            value = self.evaluate_keyword(expression)
+        value = self.ask(expression) if value is UNKNOWN else value
         return self.value(expression, scope) if value is UNKNOWN else value
+
+    def plain(self, operand: Any) -> Any:
+        """Give the value of a variable that is a constant of the graph; others as they are."""
+        if not isinstance(operand, Tensor) or operand.name not in self.variables:
+            return operand
+        value = self.ask(Name(self.variables[operand.name]))
+        return operand if value is UNKNOWN else value
 
     def custom(self, call: Call) -> CustomOp | None:
         name = f"{call.domain}::{call.function}"
@@ -244,14 +258,15 @@ class _Walk:
         if function.outputs not in (0, outputs):
             message = f"`{name}` gives {function.outputs} results, {outputs} are named"
             raise self.writer.error(message, "name all of them", ExitCode.RULES)
-        form, scope = form_for(self.writer, function, arguments, keywords, self.shape_of)
+        bound = bind_function(self.writer, function, arguments, keywords, self.plain)
+        form = form_for(self.writer, function, bound, self.shape_of)
         if form.equation is not None:
-            return self.equation(form.equation, scope)
-        attributes = {slot.name: _slot(slot, scope) for slot in form.attributes}
+            return self.equation(form.equation, bound)
+        attributes = {slot.name: _slot(slot, bound) for slot in form.attributes}
         lists = {item.name for item in function.parameters if item.kind in ("ints", "floats")}
         inputs: list[Any] = []
         for slot in form.inputs:
-            item = _slot(slot, scope)
+            item = _slot(slot, bound)
             many = slot.many or slot.parameter in lists
             inputs += item if isinstance(item, tuple) else [self.many(item) if many else item]
         return list(self.writer.standard(form.op, inputs, attributes, outputs))

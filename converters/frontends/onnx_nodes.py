@@ -105,7 +105,7 @@ class NodeWriter:
         node.input.extend(names)
         node.output.extend(item.name for item in outputs)
         for name, value in attributes.items():
-            if value is not None:
+            if value is not None and value is not ABSENT:
                 node.attribute.append(values.attribute(name, kinds[name], value))
         self.nodes.append(node)
         self.domains.add(node.domain)
