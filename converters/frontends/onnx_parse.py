@@ -1,4 +1,4 @@
-"""Protobuf bytes to messages: what cannot be decoded is refused, what is cut short is said to be."""
+"""Protobuf bytes to messages: damaged ones are refused, one cut short is said to be so."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import TensorProto
+    from onnx import SparseTensorProto, TensorProto
 
 STRING = 8
 BITS = {
@@ -87,3 +87,13 @@ def _typed(tensor: TensorProto, data_type: int, count: int) -> tuple[int, int]:
 
 def _mismatch(what: str, found: int, needed: int) -> str:
     return "" if found == needed else f"it holds {found} {what} and needs {needed}"
+
+
+def sparse_fault(tensor: SparseTensorProto) -> str:
+    """Say why a sparse tensor is not whole; empty when it is."""
+    if any(dim < 0 for dim in tensor.dims):
+        return f"its dims {list(tensor.dims)} are negative"
+    fault = tensor_fault(tensor.values)
+    if not fault:
+        fault = tensor_fault(tensor.indices)
+    return fault
