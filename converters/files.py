@@ -8,7 +8,7 @@ from __future__ import annotations
 from oprep.converters.arrays import InputSource, read_input_set, save_input_set
 from oprep.converters.formats import require_onnx, sniff
 from oprep.converters.output import Output, write_text
-from oprep.converters.reading import Content, ExternalFile, Identity, read, stream
+from oprep.converters.reading import Content, ExternalFile, Identity, identify, read, stream
 
 __all__ = [
     "Content",
@@ -16,6 +16,7 @@ __all__ = [
     "Identity",
     "InputSource",
     "Output",
+    "identify",
     "read",
     "read_input_set",
     "require_onnx",

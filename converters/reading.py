@@ -232,3 +232,16 @@ def near_names(path: Path) -> list[str]:
     close = difflib.get_close_matches(path.name.lower(), lower, n=3, cutoff=0.7)
     same_stem = [name for name in lower if Path(name).stem == path.stem.lower()]
     return [lower[name] for name in dict.fromkeys([*close, *sorted(same_stem)])][:3]
+
+
+def identify(path: Path, exit_code: ExitCode = ExitCode.MODEL) -> tuple[os.stat_result, str | None]:
+    """Open a canonical path without following a link at its end; give what was opened.
+
+    The second value is the path that the kernel knows the descriptor by, where it tells.
+    """
+    with opened(path, exit_code, follow=False) as descriptor:
+        try:
+            real = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            real = None
+        return os.fstat(descriptor), real
