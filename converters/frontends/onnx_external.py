@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from oprep.converters.files import ExternalFile, Identity, identify
+from oprep.converters.files import ExternalFile, Identity, identify, stream
 from oprep.converters.frontends.onnx_fault import refused
 from oprep.converters.frontends.onnx_sizes import STRING, needed_bytes, tensor_fault
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 EXTERNAL = 1
-KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
+KEYS = frozenset({"location", "offset", "length", "checksum"})
 IN_MEMORY = "_ORT_MEM"
 """ONNX Runtime reads such a location as a pointer into the process."""
 MAX_DIGITS = 20
+MAX_SMALL = 1 << 20
 MAX_OFFSET = (1 << 63) - 1
 WIDEN = "pass `--external-data-root DIR` if the files of a folder around it may be read"
 
@@ -106,42 +107,59 @@ def _of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto
             yield from _of_graph(graph)
 
 
+def small_tensor(files: Sequence[ExternalFile]) -> Callable[[TensorProto], bytes | None]:
+    """Give a reader of single tensors that passed the gate; None for one above 1 MiB."""
+    known = {file.location: file for file in files}
+
+    def read(tensor: TensorProto) -> bytes | None:
+        given = {entry.key: entry.value for entry in tensor.external_data}
+        file = known.get(given.get("location", ""))
+        needed = needed_bytes(tensor.data_type, tuple(tensor.dims))
+        if file is None or needed > MAX_SMALL:
+            return None
+        offset = int(given.get("offset", "0"))
+        return b"".join(stream(file.path, offset, needed, expected=file.identity))
+
+    return read
+
+
 def _claim(tensor: TensorProto, where: str) -> _Range:
     """Read where the data of a tensor should lie; its size must be what dims and type need."""
-    name = f"tensor `{tensor.name}`"
     entries = [(entry.key, entry.value) for entry in tensor.external_data]
     given = dict(entries)
+    location = given.get("location", "")
+    what = f"external data `{location}` of tensor `{tensor.name}`"
     unknown = sorted(set(given) - KEYS)
     if unknown:
-        raise refused(f"external data of {name} has the unknown key `{unknown[0]}`", where)
+        raise refused(f"{what} has the unknown key `{unknown[0]}`", where)
     if len(given) != len(entries):
-        raise refused(f"external data of {name} gives a key twice", where)
+        raise refused(f"{what} gives a key twice", where)
     if tensor.data_location != EXTERNAL:
-        raise refused(f"{name} has external data, but is not marked as external", where)
+        raise refused(f"{what} is there, but the tensor is not marked as external", where)
     if tensor.HasField("raw_data"):
-        raise refused(f"{name} has its data both inside and outside of the model", where)
-    if not given.get("location"):
-        raise refused(f"external data of {name} has no location", where)
+        raise refused(f"{what} is not its only data: bytes lie in the model too", where)
+    if not location:
+        raise refused(f"{what} has no location", where)
     if tensor.data_type == STRING:
-        raise refused(f"{name} holds strings, which cannot be external data", where)
+        raise refused(f"{what} holds strings, which cannot be external", where)
     fault = tensor_fault(tensor)
     if fault:
-        raise refused(f"external data of {name} cannot be measured", where, fault)
+        raise refused(f"{what} cannot be measured", where, fault)
     needed = needed_bytes(tensor.data_type, tuple(tensor.dims))
-    offset = _number(given.get("offset", "0"), "offset", name, where)
-    length = _number(given.get("length", str(needed)), "length", name, where)
+    offset = _number(given.get("offset", "0"), "offset", what, where)
+    length = _number(given.get("length", str(needed)), "length", what, where)
     if length != needed:
         note = f"its dims {list(tensor.dims)} need {needed} bytes, its length is {length}"
-        raise refused(f"external data of {name} has the wrong length", where, note)
-    return _Range(tensor.name, given["location"], offset, length)
+        raise refused(f"{what} has the wrong length", where, note)
+    return _Range(tensor.name, location, offset, length)
 
 
-def _number(text: str, key: str, name: str, where: str) -> int:
+def _number(text: str, key: str, what: str, where: str) -> int:
     """Read digits and nothing else: a sign, a space or 30 digits would wrap around elsewhere."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else -1
     if not 0 <= value <= MAX_OFFSET:
         note = f"it is `{text[:40]}`; digits up to {MAX_OFFSET} are allowed"
-        raise refused(f"external data of {name} has no usable {key}", where, note)
+        raise refused(f"{what} has no usable {key}", where, note)
     return value
 
 

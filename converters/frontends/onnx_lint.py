@@ -136,6 +136,9 @@ def _lint_nodes(walk: _Walk, nodes: Sequence[NodeProto], place: Place) -> list[s
             if name:
                 known.add(name)
                 made.append(name)
+    if any(not op_type for _, op_type in labels):
+        nameless = next(node for node in nodes if not node.op_type)
+        raise refused(f"{place.node(nameless)} has no op type", walk.where)
     walk.nodes += len(nodes)
     walk.domains.update(domain for domain, _ in labels)
     _refuse_bytes(chain(made, *labels), walk, place)
