@@ -29,7 +29,8 @@ SITES_ALONE = ("large",)
 """A whole model fed with large values overflows where a right conversion need not."""
 
 LADDER = (2, 3, 8, 16, 32, 64, 128, 256, 512, 1024)
-MOST_ELEMENTS = 1 << 24
+PLENTY = 64
+FEW_ELEMENTS, MOST_ELEMENTS = 1 << 18, 1 << 24
 CHOICES = 8
 SMALL = 8
 RANK = 2
@@ -57,7 +58,7 @@ def sizes(found: Signature) -> Iterator[dict[str, int]]:
     for step, size in enumerate(LADDER if free else (0,)):
         for batch in (min(size, 2 + step % 2), size, 1):
             chosen = {dim: batch if dim in first else size for dim in free}
-            if chosen not in given and _elements(found, chosen) <= MOST_ELEMENTS:
+            if chosen not in given and elements(found, chosen) <= MOST_ELEMENTS:
                 given.append(chosen)
                 yield chosen
 
@@ -72,7 +73,8 @@ def _shape(port: Port, chosen: Sizes) -> tuple[int, ...]:
     return tuple(chosen[dim] if isinstance(dim, str) else dim for dim in _dims(port))
 
 
-def _elements(found: Signature, chosen: Sizes) -> int:
+def elements(found: Signature, chosen: Sizes) -> int:
+    """Count the elements of the largest input at these sizes."""
     return max((prod(_shape(port, chosen)) for port in found.inputs), default=0)
 
 

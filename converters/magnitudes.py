@@ -58,6 +58,14 @@ def largest_ulp(arrays: list[Array]) -> float:
     return found
 
 
+def all_finite(arrays: list[Array]) -> bool:
+    """Tell whether no floating array holds a NaN or an infinity."""
+    import numpy as np
+
+    floating = (array for array in arrays if kind(array) in ("float", "complex"))
+    return all(bool(np.isfinite(block).all()) for array in floating for block in blocks(array))
+
+
 def largest_difference(left: Array, right: Array) -> float:
     """Give the largest absolute difference where both are finite: the noise between two runs."""
     if left.shape != right.shape or kind(left) not in ("float", "complex"):

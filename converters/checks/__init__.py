@@ -1,0 +1,1 @@
+"""The checks of a conversion, one file each; every module with a `CHECK` takes part."""

@@ -1,0 +1,60 @@
+"""Put comparisons together: of iterations, calls, outputs and input sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oprep.converters.numbers import Comparison
+from oprep.converters.report import Numbers, Verdict
+from oprep.opsets.rule import Tolerance
+
+STRONGEST_FIRST = (
+    Verdict.FAIL,
+    Verdict.NOT_DETERMINISTIC,
+    Verdict.PASS,
+    Verdict.NOT_FINITE,
+    Verdict.NO_EVIDENCE,
+)
+NOTHING = Comparison(Verdict.NO_EVIDENCE, None, Tolerance(0.0, 0.0), None, "", ())
+
+
+def merged(found: Sequence[Comparison]) -> Comparison:
+    """Give the worst one, counting the elements of all: one failure fails, one pass is evidence."""
+    if not found:
+        return NOTHING
+    verdict = min((item.verdict for item in found), key=STRONGEST_FIRST.index)
+    worst = max((item for item in found if item.verdict is verdict), key=_badness)
+    counted = [item.numbers for item in found if item.numbers is not None]
+    if worst.numbers is None or not counted:
+        return worst
+    numbers = replace(
+        worst.numbers,
+        elements=sum(item.elements for item in counted),
+        left_out=sum(item.left_out for item in counted),
+    )
+    return replace(worst, numbers=numbers)
+
+
+def _badness(item: Comparison) -> tuple[float, float]:
+    """Order comparisons; of equally good ones the one with the larger values says more."""
+    return item.over, item.numbers.rms if item.numbers is not None else 0.0
+
+
+def from_plain(data: Mapping[str, Any]) -> Comparison:
+    """Read a comparison that came from a child."""
+    numbers = data["numbers"]
+    return Comparison(
+        **{
+            **data,
+            "verdict": Verdict(data["verdict"]),
+            "tolerance": Tolerance(**data["tolerance"]),
+            "numbers": None if numbers is None else Numbers(**_indexed(numbers)),
+            "shape": tuple(data["shape"]),
+        }
+    )
+
+
+def _indexed(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {**numbers, "worst_index": tuple(numbers["worst_index"])}

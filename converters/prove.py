@@ -1,0 +1,68 @@
+"""Prove a conversion: every check of `checks/` on one original and its candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oprep.converters.checks.sites_close import first_failing
+from oprep.converters.checks.subject import Subject
+from oprep.converters.discover import checks
+from oprep.converters.inputs import InputSet
+from oprep.converters.report import CheckResult, InputSetRecord
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the checks found, the input sets they used, and remarks for the report.
+
+    `first_differing` names the failing site that comes first in the graph.
+    """
+
+    checks: tuple[CheckResult, ...]
+    inputs: tuple[InputSetRecord, ...]
+    first_differing: str | None
+    notes: tuple[str, ...]
+    sets: tuple[InputSet, ...] = ()
+
+    def saved_inputs(self) -> dict[str, bytes]:
+        """Give every input set as an `.npz` file, by file name, to be replayed by `--inputs`."""
+        return {
+            f"{number:02d}-{_file_name(item.name)}.npz": _npz(item)
+            for number, item in enumerate(self.sets)
+        }
+
+
+def prove(subject: Subject, *, progress: Callable[[str], None] | None = None) -> Proof:
+    """Run all checks, the cheap ones first; the children of `subject` are gone afterwards."""
+    if progress is not None:
+        subject.progress = progress
+    with subject:
+        results = tuple(result for check in checks() for result in check.run(subject))
+        trials = subject.trials
+        if trials.opened is not None and trials.opened.reasons:
+            reason = "; ".join(trials.opened.reasons)
+            subject.note(f"run by the {trials.opened.runtime} evaluator, since {reason}")
+        if not subject.runs.sandboxed:
+            subject.note("models ran without file system isolation, which this kernel lacks")
+    differing = first_failing(results, subject.plan)
+    return Proof(results, trials.records, differing, tuple(subject.notes), trials.sets)
+
+
+def _file_name(name: str) -> str:
+    kept = "".join(char if char.isalnum() or char in "._=" else "-" for char in name)
+    return "-".join(part for part in kept.split("-") if part)[:80] or "set"
+
+
+def _npz(item: InputSet) -> bytes:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    arrays = {
+        name: array.astype(str) if array.dtype.kind == "O" else array
+        for name, array in item.arrays.items()
+    }
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()

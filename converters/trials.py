@@ -1,0 +1,169 @@
+"""Find inputs that the original takes, and keep what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from oprep.converters import inputs
+from oprep.converters.inputs import InputSet
+from oprep.converters.report import InputSetRecord, Verdict
+from oprep.converters.runs import Loadable, Opened, Runs, Trouble
+from oprep.converters.signature import Signature, not_generated, signature
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from oprep.converters.checks.subject import Options
+
+ORIGINAL = "original"
+WHAT = "the original"
+Working: TypeAlias = tuple[dict[str, int], dict[str, float]]
+"""Sizes of free dims, and values of single elements, that the original takes."""
+
+LONG_RUNS = 2
+"""Tries that run into the time limit before no further size is tried."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Sets that ran, their outputs by set name, all sets as records, the runtime that ran them.
+
+    `trouble` says why there is nothing to compare with, where nothing ran.
+    """
+
+    sets: tuple[InputSet, ...]
+    outputs: Mapping[str, Mapping[str, list[Any]]]
+    records: tuple[InputSetRecord, ...]
+    opened: Opened | None
+    trouble: Trouble | None
+
+
+def try_inputs(model: ModelProto, original: Loadable, runs: Runs, options: Options) -> Trials:
+    """Open the original, make sets for it or take the given ones, and run it on each."""
+    found = signature(model)
+    asked = inputs.given(found, options.inputs)
+    opened = runs.open(ORIGINAL, original, WHAT)
+    if isinstance(opened, Trouble):
+        return Trials((), {}, (), None, opened)
+    if asked:
+        candidates: Iterator[InputSet] = iter(asked)
+    else:
+        cannot = not_generated(found)
+        if cannot:
+            return Trials((), {}, (), opened, Trouble(Verdict.CANNOT_RUN, cannot))
+        made = _Search(found, runs, options.seed).sets()
+        if isinstance(made, Trouble):
+            return Trials((), {}, (), opened, made)
+        candidates = iter(made)
+    trials = _run_all(candidates, runs, opened)
+    runs.close(ORIGINAL)
+    return trials
+
+
+def _run_all(candidates: Iterator[InputSet], runs: Runs, opened: Opened) -> Trials:
+    sets: list[InputSet] = []
+    outputs: dict[str, Mapping[str, list[Any]]] = {}
+    records: list[InputSetRecord] = []
+    last: Trouble | None = None
+    for item in candidates:
+        ended = runs.run(ORIGINAL, item.arrays, keep=item.whole)
+        if isinstance(ended, Trouble):
+            last = ended
+            records.append(record(item, f"{ended.verdict}: {ended.detail}"))
+            continue
+        sets.append(item)
+        records.append(record(item))
+        if item.whole:
+            outputs[item.name] = ended
+    trouble = None
+    if not sets:
+        verdict = last.verdict if last is not None else Verdict.CANNOT_RUN
+        detail = f"the original takes none of {len(records)} input sets"
+        trouble = Trouble(verdict, f"{detail}: {last.detail}" if last is not None else detail)
+    return Trials(tuple(sets), outputs, tuple(records), opened, trouble)
+
+
+def record(item: InputSet, refused: str = "") -> InputSetRecord:
+    """Describe a set for the report."""
+    from oprep.converters.magnitudes import dtype_name
+
+    shapes = tuple(
+        (name, dtype_name(array), tuple(int(dim) for dim in array.shape))
+        for name, array in item.arrays.items()
+    )
+    return InputSetRecord(item.name, shapes, refused)
+
+
+@dataclass
+class _Search:
+    """Looks for sizes of the free dims, and for values that decide branches."""
+
+    found: Signature
+    runs: Runs
+    seed: int
+    slow: int = 0
+    last: Trouble | None = None
+
+    def sets(self) -> list[InputSet] | Trouble:
+        """Give all generated sets, at the first size that runs and the next one."""
+        choices = inputs.choices(self.found)
+        working: list[Working] = []
+        for chosen in inputs.sizes(self.found):
+            if working and not _larger(chosen, working[0][0]):
+                continue
+            choice = next((item for item in choices if self._runs(chosen, item)), None)
+            if choice is not None:
+                working.append((chosen, choice))
+            if len(working) == 2 or self.slow >= LONG_RUNS:
+                break
+        if not working:
+            assert self.last is not None
+            detail = f"the original takes no generated inputs: {self.last.detail}"
+            return Trouble(self.last.verdict, detail)
+        return list(self._sets(working, self._more(working), choices))
+
+    def _more(self, working: list[Working]) -> Working | None:
+        """Find a size with more elements, for evidence that a handful of values cannot give."""
+        largest = working[-1][0]
+        for chosen in inputs.sizes(self.found):
+            enough = inputs.elements(self.found, chosen)
+            if max(chosen.values(), default=0) != inputs.PLENTY or enough > inputs.FEW_ELEMENTS:
+                continue
+            if _larger(chosen, largest) and self._runs(chosen, working[0][1]):
+                return chosen, working[0][1]
+        return None
+
+    def _runs(self, chosen: dict[str, int], choice: dict[str, float]) -> bool:
+        made = inputs.generate(self.found, "normal", chosen, choice, self.seed)
+        ended = self.runs.run(ORIGINAL, made.arrays, keep=False)
+        if isinstance(ended, Trouble):
+            self.last = ended
+            self.slow += ended.verdict is Verdict.TIMED_OUT
+            return False
+        return True
+
+    def _sets(
+        self, working: list[Working], more: Working | None, choices: list[dict[str, float]]
+    ) -> Iterator[InputSet]:
+        chosen, choice = working[0]
+        for kind in inputs.KINDS:
+            yield inputs.generate(self.found, kind, chosen, choice, self.seed)
+        for other, its_choice in working[1:]:
+            name = "normal, other sizes"
+            yield inputs.generate(self.found, "normal", other, its_choice, self.seed, name)
+        if more is not None:
+            for kind in ("normal", "wide"):
+                name = f"{kind}, more values"
+                yield inputs.generate(self.found, kind, *more, self.seed, name)
+        for other_choice in choices:
+            if other_choice != choice:
+                said = ", ".join(f"{name}={value:g}" for name, value in other_choice.items())
+                name = f"normal, {said}"
+                yield inputs.generate(self.found, "normal", chosen, other_choice, self.seed, name)
+
+
+def _larger(chosen: Mapping[str, int], than: Mapping[str, int]) -> bool:
+    """Tell whether a size differs in the dims that grow, not only in a first axis."""
+    return max(chosen.values(), default=0) > max(than.values(), default=0)
