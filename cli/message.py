@@ -15,8 +15,8 @@ _PART_LIMIT = MESSAGE_LIMIT // (3 + _MAX_NOTES) - 16
 def error_text(error: OprepError) -> str:
     """Give the message without colour, ending in a newline.
 
-    A note may have several lines (an equation and the caret below it); a further line starts with
-    a bar, so that no text from a file can ever start a line of a log.
+    A caret stands below the line that the note before it shows. A note may have several lines; a
+    further one starts with a bar, so that no text from a file can ever start a line of a log.
     """
     parts = [f"error: {sentence(error.message)}"]
     parts += [f"  --> {sentence(error.where)}"] if error.where else []
@@ -29,6 +29,8 @@ def error_text(error: OprepError) -> str:
 
 
 def _note(note: str) -> str:
+    if note.strip() == "^":
+        return f"  |       {note}"
     first, *more = map(sentence, note.split("\n"))
     return "\n".join([f"  = note: {first}", *(f"  |       {line}" for line in more)])
 
