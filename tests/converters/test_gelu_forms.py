@@ -124,7 +124,7 @@ def test_both_exporters_gelu_is_found(path: Path) -> None:
         ("silu", "silu"),
         ("hardswish", "hardswish"),
         ("hardsigmoid", "hardsigmoid"),
-        ("leaky_relu", "leaky_relu"),
+        ("leaky_relu", "leaky-relu"),
     ],
 )
 @pytest.mark.parametrize("exporter", ["dynamo_18", "torchscript_17"])
