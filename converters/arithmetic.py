@@ -44,11 +44,48 @@ def close(got: float, wanted: float, width: float) -> bool:
 
 def full_cut(state: State, value: Any, kind: str) -> Cut:
     """Open every node of the tree at `value`, root first, at most `OPENED`; cached."""
-    key = (value, kind)
-    cut: Cut | None = state.flat.get(key)
+    known = state.products if kind == PRODUCT else state.sums
+    cut: Cut | None = known.get(value)
     if cut is None:
-        cut = state.flat[key] = next(cuts(state, value, kind))
+        cut = known[value] = _full_cut(state, value, kind)
     return cut
+
+
+def _full_cut(state: State, value: Any, kind: str) -> Cut:
+    """Do what the first of `cuts` does, in a loop: this is the hot path of matching."""
+    product = kind == PRODUCT
+    number, width = (1.0 if product else 0.0), 0.0
+    leaves: dict[Any, float] = {}
+    nodes: list[int] = []
+    constants: list[tuple[Constant, Any, int, float]] = []
+    work: list[tuple[Any, float, int]] = [(value, 1, -1)]
+    constant_of, producer, kinds, ops = (
+        state.view.constant, state.producer, state.arithmetic, state.ops
+    )  # fmt: skip
+    for value, power, reader in work:
+        constant = constant_of(value)
+        if constant is not None and (found := _number(constant, power, kind)) is not None:
+            number = number * found if product else number + found
+            more = constant.width * abs(power)
+            width = width + more if product else max(width, more)
+            constants.append((constant, value, reader, power))
+            continue
+        node = producer.get(value)
+        if node is not None and kinds.get(ops[node]) and len(nodes) < OPENED:
+            opened = state.view.open(node)
+            if opened is not None and opened.kind == kind and power == int(power):
+                if product and opened.coefficient != 1.0:
+                    number *= opened.coefficient**power
+                nodes.append(node)
+                for part, exponent in opened.parts:
+                    work.append((part, exponent * power, node))
+                continue
+        total = leaves.get(value, 0) + power
+        if total:
+            leaves[value] = total
+        else:
+            del leaves[value]
+    return Cut(number, width, leaves, tuple(nodes), tuple(constants))
 
 
 def cuts(state: State, value: Any, kind: str) -> Iterator[Cut]:
@@ -113,6 +150,7 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
     count = len(factors)
     reopen = any(factor.arithmetic for factor in factors)
     structured = sum(1 for factor in factors if factor.slot < 0)
+    lone = factors[0] if count == 1 and factors[0].exponent == 1 else None
 
     def assign(state: State, i: int, leaves: dict[Any, float], cut: Cut, number: float,
                width: float, then: ScaledThen, spent: bool) -> bool:  # fmt: skip
@@ -126,7 +164,11 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
             return then(number / wanted.value, width + wanted.width)
         factor = factors[i]
         state.step()
-        for value, power in list(leaves.items()):
+        items = list(leaves.items())
+        if factor.slot < 0 and len(items) > 1:
+            # what is made last is nearest to the anchor: it fits first in most graphs
+            items.sort(key=lambda item: -state.producer.get(item[0], -1))
+        for value, power in items:
             exponent = factor.exponent
             if power != exponent and (power * exponent < 0 or abs(power) < abs(exponent)):
                 continue
@@ -156,8 +198,24 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
             lambda rest, total: assign(state, i + 1, leaves, cut, total, width, then, rest)
         ))
 
+    def single(state: State, value: Any, then: ScaledThen) -> bool:
+        """Match a value that is no product: only a pattern of one factor can be it."""
+        if lone is None:
+            return state.why is not None and state.why.note(
+                state, f"`{state.view.value_name(value)}` is no product", 0.1
+            )
+        if lone.scaled is not None:
+            return lone.scaled(
+                state, value, lambda scale, width: then(scale / wanted.value, width + wanted.width)
+            )
+        assert lone.plain is not None
+        return lone.plain(state, value, lambda: then(1 / wanted.value, wanted.width))
+
     def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
-        if structured > len(cut.leaves) or (not cut.leaves and not cut.constants):
+        found = len(cut.leaves)
+        if structured > found or (not found and not cut.constants):
+            return False
+        if found > count and state.why is None:
             return False
         nodes, constants = len(state.nodes), len(state.constants)
         state.nodes.extend(cut.nodes)
@@ -169,6 +227,9 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
         return False
 
     def match(state: State, value: Any, then: ScaledThen) -> bool:
+        node = state.producer.get(value)
+        if node is None or state.arithmetic.get(state.ops[node]) != PRODUCT:
+            return single(state, value, then)
         first = full_cut(state, value, PRODUCT)
         if attempt(state, first, then):
             return True
@@ -260,6 +321,8 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
 
     def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
         if not cut.nodes or not cut.leaves:
+            return False
+        if len(cut.leaves) > count and state.why is None:
             return False
         nodes, constants = len(state.nodes), len(state.constants)
         state.nodes.extend(cut.nodes)

@@ -131,6 +131,9 @@ def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator
     if not count:
         yield node
         return
+    if all(level[0] == "arith" for level in levels):
+        yield from _arithmetic_roots(view, compiled, [level[1][0] for level in levels], node)
+        return
     while i < count:
         kind, data = levels[i]
         if kind == "call":
@@ -170,6 +173,33 @@ def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator
             yield from _roots(seen, phases, compiled)
         else:
             frontier = list(dict.fromkeys([*frontier, *(user for user, _ in seen)]))
+
+
+def _arithmetic_roots(
+    view: View, compiled: Compiled, phases: list[str], node: int
+) -> Iterator[int]:
+    """Do what `climb` does where only arithmetic lies above: the hot path of matching."""
+    region = view.region
+    outputs, users, ops, arithmetic = region.outputs, region.users, region.ops, view.arithmetic
+    kinds, last = compiled.roots[0].kinds, len(phases) - 1
+    seen: set[tuple[int, int]] = set()
+    work = [(node, 0, 0)]
+    for item, phase, depth in work:
+        for value in outputs[item]:
+            for user in users.get(value, ()):
+                found = arithmetic.get(ops[user])
+                if found is None:
+                    continue
+                step = phase
+                while step <= last and phases[step] != found:
+                    step += 1
+                if step > last or (user, step) in seen:
+                    continue
+                seen.add((user, step))
+                if depth < CLIMBED:
+                    work.append((user, step, depth + 1))
+                if step == last or (SUM in kinds and step == last - 1):
+                    yield user
 
 
 def _roots(

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oprep.converters.report import OpTable, Report
+from oprep.converters.files import write_text
+from oprep.converters.frontends import onnx_model
+from oprep.converters.listing import list_ops
+from oprep.converters.planfile import apply_plan, plan_text
+from oprep.converters.report import Report
+from oprep.converters.rules import load_rules, rules_sha256, unused_code
+from oprep.converters.settings import Settings, versions
+from oprep.converters.verdicts import expectations_met, verified
+from oprep.converters.verifying import given_inputs, save_sets, verify, verify_candidate
+from oprep.converters.writing import stamp, strip, write_converted, write_unchanged
+
+if TYPE_CHECKING:
+    from oprep.converters.match import Match
+
+__all__ = ["convert", "list_ops", "verify"]
 
 
 def convert(
@@ -15,7 +30,7 @@ def convert(
     rules: Sequence[Any] = (),
     opset: Sequence[str] = (),
     output: str | Path | None = None,
-    inputs: Sequence[str | Path] = (),
+    inputs: Sequence[Any] = (),
     seed: int = 0,
     timeout: float = 120.0,
     verify: bool = True,
@@ -30,41 +45,70 @@ def convert(
     in_place: bool = False,
     strip_traces: bool = False,
     save_inputs: str | Path | None = None,
+    no_code: bool = False,
     timings: bool = False,
-    progress: Any = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Replace ops in a model as the rules say, prove the result and write it."""
-    raise NotImplementedError
+    """Replace ops in a model as the rules say, prove the result and write it.
+
+    `model` is a path or an `onnx.ModelProto` (which stays as it is); `rules` are paths, `Opset`
+    values or names of shipped opsets. `inputs` are files, or mappings of arrays by input name.
+    `timeout` is in seconds per run. Without `output` nothing is written, and `report.converted`
+    holds the model. Raise OprepError where the command would exit with another code than 0.
+    """
+    started = time.monotonic()
+    say = progress or (lambda step: None)
+    settings = Settings(seed, timeout, tuple(accept), max_rtol, max_atol)
+    say("load")
+    opsets, rule_files = load_rules(rules, opset, no_code=no_code)
+    source = onnx_model.open_model(model, max_bytes, external_data_root)
+    sets = given_inputs(inputs, source)
+    say("match")
+    conversion = onnx_model.Conversion(source, opsets)
+    planned = conversion.plan(explain=dry_run or plan_out is not None)
+    rules_hash = rules_sha256(rule_files)
+    matches: list[Match] = planned.matches
+    if plan is not None:
+        matches = apply_plan(Path(plan), source.sha256, rules_hash, matches)
+    report = Report("convert", "planned", source.record(), rules=planned.for_matches(matches),
+                    notes=tuple(unused_code(opsets)), versions=versions(), seed=seed)  # fmt: skip
+    if plan is None:
+        expectations_met(report, opsets, source.name)
+    if plan_out is not None:
+        write_text(Path(plan_out), plan_text(source.sha256, rules_hash, matches))
+    if dry_run or plan_out is not None:
+        return _timed(report, started, timings)
+    target = Path(output) if output is not None else None
+    if not matches and not strip_traces:
+        report = write_unchanged(report, source, target, rule_files, in_place=in_place)
+        return _timed(report, started, timings)
+    say("replace")
+    proto, functions = conversion.rewritten(matches)
+    stamp(proto, rules_hash)
+    if strip_traces:
+        strip(proto)
+    if verify:
+        report, proof = verify_candidate(report, conversion, proto, matches, sets, settings, say)
+        if save_inputs is not None:
+            save_sets(proof, Path(save_inputs))
+        report = verified(report, proof, settings, source.name)
+    else:
+        report = report.with_status("not verified")
+    say("write")
+    report = write_converted(report, conversion, proto, functions, matches, target, rule_files,
+                             _parameters(rule_files, settings), in_place=in_place)  # fmt: skip
+    return _timed(report, started, timings)
 
 
-def verify(
-    original: Any,
-    converted: Any,
-    *,
-    inputs: Sequence[str | Path] = (),
-    seed: int = 0,
-    timeout: float = 120.0,
-    accept: Sequence[str] = (),
-    max_rtol: float | None = None,
-    max_atol: float | None = None,
-    max_bytes: int | None = None,
-    external_data_root: str | Path | None = None,
-    save_inputs: str | Path | None = None,
-    provenance: bool = False,
-    timings: bool = False,
-    progress: Any = None,
-) -> Report:
-    """Compare a converted model with its original, at the sites of its sidecar and end to end."""
-    raise NotImplementedError
+def _parameters(rule_files: Sequence[Any], settings: Settings) -> Mapping[str, Any]:
+    return {
+        "rules": [{"name": item.name, "digest": {"sha256": item.sha256}} for item in rule_files],
+        "seed": settings.seed,
+        "accept": sorted(settings.accept),
+        "max_rtol": settings.max_rtol,
+        "max_atol": settings.max_atol,
+    }
 
 
-def list_ops(
-    model: Any = None,
-    *,
-    rules: Sequence[Any] = (),
-    opset: Sequence[str] = (),
-    max_bytes: int | None = None,
-    external_data_root: str | Path | None = None,
-) -> OpTable:
-    """List the ops of a model, or without a model the shipped opsets and their ops."""
-    raise NotImplementedError
+def _timed(report: Report, started: float, timings: bool) -> Report:
+    return report.with_seconds(round(time.monotonic() - started, 3)) if timings else report

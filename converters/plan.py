@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oprep.converters.compile import Compiled
@@ -39,6 +39,18 @@ class Plan:
 
     matches: list[Match]
     outcomes: tuple[RuleOutcome, ...]
+
+    def for_matches(self, matches: Sequence[Match]) -> tuple[RuleOutcome, ...]:
+        """Give the outcomes with the sites of these matches alone (those a plan file names)."""
+        if len(matches) == len(self.matches):
+            return self.outcomes
+        kept = {(match.rule.name, match.site) for match in matches}
+        return tuple(
+            replace(outcome, sites=tuple(
+                site for site in outcome.sites if (outcome.rule, site.site) in kept
+            ))
+            for outcome in self.outcomes
+        )  # fmt: skip
 
 
 def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain: bool) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -153,6 +153,7 @@ class Report:
     """Everything one command found. `status` is the word for the last line:
 
     `verified`, `unchanged`, `not verified`, `accepted`, `failed`, or `planned` (dry run).
+    `converted` is the converted model itself where none was written; it is in no rendering.
     """
 
     command: str
@@ -168,6 +169,15 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     seconds: float | None = None
+    converted: Any = field(default=None, repr=False, compare=False)
+
+    def with_status(self, status: str) -> Report:
+        """Give the same report with another word for its end."""
+        return replace(self, status=status)
+
+    def with_seconds(self, seconds: float) -> Report:
+        """Give the same report with the time it took."""
+        return replace(self, seconds=seconds)
 
     @property
     def ok(self) -> bool:
@@ -184,7 +194,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Give plain data, with the schema number; not-finite floats become strings."""
-        data = {"schema": SCHEMA, "ok": self.ok, **asdict(self)}
+        data = {"schema": SCHEMA, "ok": self.ok, **asdict(replace(self, converted=None))}
+        del data["converted"]
         if self.seconds is None:
             del data["seconds"]
         return plain(data)

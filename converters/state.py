@@ -30,14 +30,15 @@ class State:
         "arithmetic",
         "calls",
         "constants",
-        "flat",
         "inputs",
         "nodes",
         "ops",
         "outputs",
         "producer",
+        "products",
         "slots",
         "steps",
+        "sums",
         "view",
         "why",
     )
@@ -54,7 +55,8 @@ class State:
         self.nodes: list[int] = []
         self.constants: list[tuple[Constant, Any, int]] = []
         self.calls: dict[int, int] = {}
-        self.flat: dict[Any, Any] = {}
+        self.products: dict[Any, Any] = {}
+        self.sums: dict[Any, Any] = {}
         self.steps = 0
         self.why: Reasons | None = None
 

@@ -1,0 +1,221 @@
+"""The model-local functions that the new nodes of a conversion need, one per op or per use.
+
+From opset 15 one function per op; below, one per op, dtype and attribute values, told apart by
+`overload` where there are several. A function of that name that the model already has is reused
+where it is equal, and refused where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from oprep.converters.frontends.onnx_body import body_function, equal_bodies, is_generic
+from oprep.converters.frontends.onnx_graph import OnnxGraph, Reference, plain_attribute
+from oprep.converters.frontends.onnx_types import dtype_name, dtype_number
+from oprep.converters.graph import Attribute, Many
+from oprep.converters.match import Match
+from oprep.opsets.errors import ExitCode, OprepError
+from oprep.opsets.rule import REQUIRED, CustomOp
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, ModelProto, NodeProto
+
+TENSORS = frozenset({"tensor", "optional", "tensors"})
+GENERIC = 15
+
+
+class Bodies:
+    """Collect the functions while nodes are written, in the order in which they are first needed."""
+
+    def __init__(self, graph: OnnxGraph, ops: Mapping[str, CustomOp]) -> None:
+        self.graph = graph
+        self.ops = ops
+        self.all = tuple(dict.fromkeys(ops.values()))
+        self.by_id = {(op.onnx.domain, op.onnx.type): op for op in self.all}
+        self.made: dict[tuple[Any, ...], FunctionProto] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.generic: dict[tuple[str, str, int], bool] = {}
+        self.existing = {(item.domain, item.name, item.overload): item
+                         for item in graph.model.functions}  # fmt: skip
+
+    def is_generic(self, op: CustomOp, opset: int) -> bool:
+        """Tell whether one function serves every use of an op."""
+        key = (op.onnx.domain, op.onnx.type, opset)
+        if key not in self.generic:
+            variadic = any(item.kind == "tensors" for item in op.parameters)
+            self.generic[key] = not variadic and is_generic(op, opset=opset, ops=self.all)
+        return self.generic[key]
+
+    def missing(self, match: Match, used: Sequence[CustomOp]) -> str:
+        """Say why a body cannot be written for a match: below opset 15 its dtype must be known."""
+        opset = match.view.opset
+        for op in used:
+            if op.body is None or self.is_generic(op, opset):
+                continue
+            for item in match.bound.values():
+                if isinstance(item, Attribute) and isinstance(item.value, Reference):
+                    return (
+                        f"a value of the match is the function's attribute `{item.value.name}`,"
+                        f" the body needs its value below opset {GENERIC}"
+                    )
+            if self._dtype(match) is None:
+                return (
+                    f"the dtype of `{self._first(match)}` is unknown, the body of `{op.onnx}` "
+                    f"needs it below opset {GENERIC}"
+                )
+        return ""
+
+    def _first(self, match: Match) -> str:
+        for value in match.bound.values():
+            if isinstance(value, Many) and value.values:
+                return str(value.values[0])
+            if isinstance(value, str):
+                return value
+        return "?"
+
+    def _dtype(self, match: Match) -> int | None:
+        """Give the dtype of the match's first tensor that is a floating one, else of the first."""
+        found: list[str] = []
+        for value in [*match.bound.values(), *match.roots]:
+            for item in value.values if isinstance(value, Many) else (value,):
+                if not isinstance(item, str):
+                    continue
+                kinds = set(match.view.dtypes(item))
+                if len(kinds) == 1 and None not in kinds:
+                    found.append(next(iter(kinds)))  # type: ignore[arg-type]
+        floating = [kind for kind in found if kind.startswith(("float", "bfloat", "double"))]
+        chosen = (floating or found)[:1]
+        return dtype_number(chosen[0]) if chosen else None
+
+    def attend(self, match: Match, nodes: Sequence[NodeProto]) -> None:
+        """Make sure that each custom node has its function; set `overload` where one is needed."""
+        for node in nodes:
+            op = self.by_id.get((node.domain, node.op_type))
+            if op is not None and op.body is not None:
+                dtype = None if self.is_generic(op, match.view.opset) else self._dtype(match)
+                node.overload = self.function(op, node, dtype, match.view.opset)
+
+    def function(self, op: CustomOp, node: NodeProto, dtype: int | None, opset: int) -> str:
+        """Give the overload under which the function for one use of an op is found."""
+        if dtype is None:
+            key: tuple[Any, ...] = (str(op.onnx), None, (), 0)
+        else:
+            values = {item.name: plain_attribute(item) for item in node.attribute}
+            plain = tuple(
+                (item.name, repr(values.get(item.name, item.default)))
+                for item in op.parameters
+                if item.kind not in TENSORS
+            )
+            key = (str(op.onnx), dtype, plain, self._variadic(op, node))
+        if key not in self.made:
+            self.made[key] = self._make(op, node, dtype, opset, key[3])
+        return self.made[key].overload
+
+    def _variadic(self, op: CustomOp, node: NodeProto) -> int:
+        fixed = sum(1 for item in op.parameters if item.kind in ("tensor", "optional"))
+        many = any(item.kind == "tensors" for item in op.parameters)
+        return max(0, len(node.input) - fixed) if many else 0
+
+    def _make(
+        self, op: CustomOp, node: NodeProto, dtype: int | None, opset: int, variadic: int
+    ) -> FunctionProto:
+        attributes = None
+        if dtype is not None:
+            given = {item.name: plain_attribute(item) for item in node.attribute}
+            attributes = {
+                item.name: given.get(item.name, item.default)
+                for item in op.parameters
+                if item.kind not in TENSORS and given.get(item.name, item.default) is not REQUIRED
+            }
+        name = (op.onnx.domain, op.onnx.type)
+        number = self.counts.get(name, 0)
+        self.counts[name] = number + 1
+        kind = dtype_name(dtype) if dtype is not None else ""
+        overload = "" if not number else f"{kind}_{number}"
+        made = body_function(
+            op,
+            opset=opset,
+            dtype=dtype,
+            attributes=attributes,
+            overload=overload,
+            variadic=variadic,
+            imports={entry.domain: entry.version for entry in self.graph.model.opset_import},
+            ops=self.all,
+        )
+        self._inner(op, made, dtype, opset)
+        present = self.existing.get((*name, overload))
+        if present is not None and not equal_bodies(present, made):
+            raise OprepError(
+                f"the model already has another function `{op.onnx}`",
+                str(op.source),
+                (f"the model's: {_written(present)}", f"the rule file's: {_written(made)}"),
+                "give the op another `onnx` name",
+                ExitCode.EXPECTATION,
+            )
+        return made
+
+    def _inner(self, op: CustomOp, made: FunctionProto, dtype: int | None, opset: int) -> None:
+        """Bring along the functions of custom ops that a body calls."""
+        for node in made.node:
+            inner = self.by_id.get((node.domain, node.op_type))
+            if inner is None or inner.body is None or inner is op:
+                continue
+            own = None if self.is_generic(inner, opset) else dtype
+            node.overload = self.function(inner, node, own, opset)
+
+    def add_to(self, model: ModelProto) -> list[str]:
+        """Put the functions into a model, those it lacks; give their names, sorted."""
+        for made in self.made.values():
+            if (made.domain, made.name, made.overload) not in self.existing:
+                model.functions.append(made)
+        return sorted({f"{made.domain}::{made.name}" for made in self.made.values()})
+
+
+def _written(function: FunctionProto) -> str:
+    """Print a function in ONNX text syntax, on one line."""
+    import onnx.printer
+
+    text: str = onnx.printer.to_text(function)
+    return " ".join(text.split())
+
+
+def import_domains(model: ModelProto, used: Mapping[str, tuple[int, str]]) -> None:
+    """Add the opset imports that new nodes need; an import of another version is refused.
+
+    `used` maps a domain to the version of its ops and the place of the one that asks for it.
+    """
+    present = {entry.domain: entry.version for entry in model.opset_import}
+    for domain, (version, where) in sorted(used.items()):
+        if domain in present:
+            if present[domain] != version:
+                raise OprepError(
+                    f"the model imports `{domain}` in version {present[domain]}",
+                    where,
+                    (f"the op is of version {version}",),
+                    f"write `version = {present[domain]}` in the op's `onnx`",
+                    ExitCode.EXPECTATION,
+                )
+            continue
+        model.opset_import.add(domain=domain, version=version)
+
+
+def import_in_functions(model: ModelProto, changed: set[tuple[str, str, str]]) -> None:
+    """Give each changed function the imports of its nodes' domains, as the model has them."""
+    present = {entry.domain: entry.version for entry in model.opset_import}
+    for function in model.functions:
+        if (function.domain, function.name, function.overload) not in changed:
+            continue
+        own = {entry.domain for entry in function.opset_import}
+        for domain in sorted({node.domain for node in _all_nodes(function.node)} - own):
+            if domain in present and domain not in ("", "ai.onnx"):
+                function.opset_import.add(domain=domain, version=present[domain])
+
+
+def _all_nodes(nodes: Any) -> Any:
+    from oprep.converters.frontends.onnx_graph import graphs_of
+
+    for node in nodes:
+        yield node
+        for _, _, graph in graphs_of(node):
+            yield from _all_nodes(graph.node)

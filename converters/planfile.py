@@ -1,0 +1,103 @@
+"""A plan as a file: which sites of which model, by rule; written, read, and applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from oprep.converters.files import read
+from oprep.converters.match import Match
+from oprep.opsets.errors import ExitCode, OprepError
+
+SCHEMA = 1
+
+
+def plan_text(model_sha256: str, rules_sha256: str, matches: Sequence[Match]) -> str:
+    """Write a plan as JSON; sites may be deleted from it before it is applied."""
+    sites = [
+        {
+            "rule": match.rule.name,
+            "site": match.site,
+            "region": match.view.region.label,
+            "outputs": [str(value) for value in match.roots],
+            "nodes": [match.view.node_name(node) for node in match.nodes],
+        }
+        for match in matches
+    ]
+    data = {"schema": SCHEMA, "model": model_sha256, "rules": rules_sha256, "sites": sites}
+    return json.dumps(data, indent=2, sort_keys=True) + "\n"
+
+
+def apply_plan(
+    path: Path, model_sha256: str, rules_sha256: str, matches: Sequence[Match]
+) -> list[Match]:
+    """Keep the matches that a plan file names; refuse a plan for another model or other rules."""
+    data = _read(path)
+    for key, now in (("model", model_sha256), ("rules", rules_sha256)):
+        if data[key] != now:
+            raise OprepError(
+                f"the plan was made for another {key.rstrip('s')}"
+                if key == "model"
+                else "the plan was made with other rules",
+                path.name,
+                (f"sha256 {str(data[key])[:16]}… in the plan, {now[:16]}… now",),
+                "make a new one with `--plan-out`",
+                ExitCode.EXPECTATION,
+            )
+    by_key = {_key(match.rule.name, match.view.region.label, match.roots): match
+              for match in matches}  # fmt: skip
+    chosen: list[Match] = []
+    for site in data["sites"]:
+        key = _key(site["rule"], site["region"], site["outputs"])
+        if key not in by_key:
+            raise OprepError(
+                f"the plan names a site that rule `{site['rule']}` does not match",
+                path.name,
+                (f"site `{site.get('site', '')}`",),
+                "make a new one with `--plan-out`",
+                ExitCode.EXPECTATION,
+            )
+        chosen.append(by_key[key])
+    wanted = {id(match) for match in chosen}
+    return [match for match in matches if id(match) in wanted]
+
+
+def _key(rule: str, region: str, outputs: Sequence[Any]) -> tuple[str, ...]:
+    return (rule, region, *map(str, outputs))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read(path, max_bytes=1 << 28, exit_code=ExitCode.EXPECTATION)
+    try:
+        data = json.loads(content.data)
+    except (ValueError, RecursionError) as error:
+        raise _bad(path, "it is not JSON") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise _bad(path, f"it has no `schema` {SCHEMA}")
+    sites = data.get("sites")
+    if not isinstance(sites, list) or not all(_is_site(site) for site in sites):
+        raise _bad(path, "its `sites` are not a list of rule, region and outputs")
+    if not isinstance(data.get("model"), str) or not isinstance(data.get("rules"), str):
+        raise _bad(path, "it lacks `model` or `rules`")
+    return data
+
+
+def _is_site(site: Any) -> bool:
+    return (
+        isinstance(site, dict)
+        and isinstance(site.get("rule"), str)
+        and isinstance(site.get("region"), str)
+        and isinstance(site.get("outputs"), list)
+    )
+
+
+def _bad(path: Path, note: str) -> OprepError:
+    return OprepError(
+        f"`{path.name}` is no plan of oprep",
+        str(path.name),
+        (note,),
+        "make one with `--plan-out`",
+        ExitCode.EXPECTATION,
+    )

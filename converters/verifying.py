@@ -1,0 +1,179 @@
+"""Verification as a step of a conversion, and as a command of its own on two models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oprep.converters.checks.subject import Options, Subject
+from oprep.converters.files import read_input_set, save_input_set
+from oprep.converters.frontends import onnx_model
+from oprep.converters.frontends.onnx_recount import recount
+from oprep.converters.frontends.onnx_sites import plan_of_sites
+from oprep.converters.prove import Proof, prove
+from oprep.converters.report import Report
+from oprep.converters.runs import Loadable
+from oprep.converters.settings import Settings, versions
+from oprep.converters.sidecar import read_sidecar, sidecar_name
+from oprep.converters.verdicts import verified
+from oprep.opsets.errors import ExitCode, OprepError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from oprep.converters.frontends.onnx_model import Conversion, OnnxModel
+    from oprep.converters.match import Match
+
+Sets = list[tuple[str, dict[str, Any]]]
+
+
+def given_inputs(inputs: Sequence[Any], model: OnnxModel) -> Sets:
+    """Read the input sets that the user gave, and name their arrays as the model does."""
+    names = model.input_names()
+    sets: Sets = []
+    for item in inputs:
+        if isinstance(item, Mapping):
+            sets.append((f"given {len(sets)}", dict(item)))
+            continue
+        for source in read_input_set(Path(item)):
+            sets.append((source.name, source.bind(names)))
+    return sets
+
+
+def verify_candidate(
+    report: Report,
+    conversion: Conversion,
+    proto: ModelProto,
+    matches: Sequence[Match],
+    sets: Sets,
+    settings: Settings,
+    say: Callable[[str], None],
+) -> tuple[Report, Proof]:
+    """Prove a conversion at its sites and end to end; the verdicts are not yet judged."""
+    source = conversion.model
+    subject = Subject(
+        source.proto,
+        Loadable(source.data, source.folder),
+        proto,
+        Loadable(proto.SerializeToString(), source.folder),
+        conversion.twins(matches),
+        _options(settings, sets),
+        say,
+    )
+    proof = prove(subject)
+    counted = recount(conversion, proto, matches)
+    notes = (*report.notes, *proof.notes)
+    checks = (*counted, *proof.checks)
+    return replace(report, checks=checks, inputs=proof.inputs, notes=notes), proof
+
+
+def _options(settings: Settings, sets: Sets) -> Options:
+    return Options(
+        settings.seed,
+        settings.seconds,
+        max_rtol=settings.max_rtol,
+        max_atol=settings.max_atol,
+        inputs=tuple(sets),
+    )
+
+
+def save_sets(proof: Proof, folder: Path) -> None:
+    """Store the input sets for replay, one `.npz` each."""
+    for number, item in enumerate(proof.sets):
+        name = "".join(c if c.isalnum() or c in "._=" else "-" for c in item.name)
+        save_input_set(folder, f"{number:02d}-{name}", item.arrays)
+
+
+def verify(
+    original: Any,
+    converted: Any,
+    *,
+    inputs: Sequence[Any] = (),
+    seed: int = 0,
+    timeout: float = 120.0,
+    accept: Sequence[str] = (),
+    max_rtol: float | None = None,
+    max_atol: float | None = None,
+    max_bytes: int | None = None,
+    external_data_root: str | Path | None = None,
+    save_inputs: str | Path | None = None,
+    provenance: bool = False,
+    timings: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Compare a converted model with its original, at the sites of its sidecar and end to end.
+
+    Models are paths or `onnx.ModelProto`s. With `provenance` the hashes in the sidecar must be
+    those of the files. Raise OprepError where the command would exit with another code than 0.
+    """
+    started = time.monotonic()
+    say = progress or (lambda step: None)
+    settings = Settings(seed, timeout, tuple(accept), max_rtol, max_atol)
+    say("load")
+    before = onnx_model.open_model(original, max_bytes, external_data_root)
+    after = onnx_model.open_model(converted, max_bytes, external_data_root)
+    sets = given_inputs(inputs, before)
+    sidecar = read_sidecar(after.path) if after.path is not None else None
+    notes: list[str] = []
+    if provenance:
+        _check_provenance(sidecar, before, after)
+    plan = None
+    if sidecar is None:
+        notes.append("the converted model has no sidecar, so its outputs alone are compared")
+    elif sidecar["subject"].get(after.name) not in (None, after.sha256) or (
+        before.sha256 not in sidecar["inputs"].values()
+    ):
+        notes.append("the sidecar is of other files, so the outputs alone are compared")
+    else:
+        plan = plan_of_sites(before, after, sidecar["sites"])
+    subject = Subject(
+        before.proto,
+        Loadable(before.data, before.folder),
+        after.proto,
+        Loadable(after.data, after.folder),
+        plan,
+        _options(settings, sets),
+        say,
+    )
+    proof = prove(subject)
+    if save_inputs is not None:
+        save_sets(proof, Path(save_inputs))
+    report = Report("verify", "failed", before.record(), after.record(), checks=proof.checks,
+                    inputs=proof.inputs, notes=(*notes, *proof.notes), versions=versions(),
+                    seed=seed)  # fmt: skip
+    report = verified(report, proof, settings, after.name)
+    return report.with_seconds(round(time.monotonic() - started, 3)) if timings else report
+
+
+def _check_provenance(
+    sidecar: Mapping[str, Any] | None, before: OnnxModel, after: OnnxModel
+) -> None:
+    """Refuse an artifact whose sidecar vouches for other files."""
+    if sidecar is None:
+        raise OprepError(
+            f"`{after.name}` has no sidecar",
+            sidecar_name(after.name),
+            help="convert again, or leave `--provenance` out",
+            exit_code=ExitCode.VERIFICATION,
+        )
+    hashes = {**after.external_sha256(), after.name: after.sha256}
+    digests = set(sidecar["subject"].values())
+    for name, now in hashes.items():
+        if now not in digests:
+            said = sidecar["subject"].get(name, "nothing")
+            raise _mismatch(name, after, f"sha256 {said[:16]}… in the sidecar, {now[:16]}… now")
+    if before.sha256 not in sidecar["inputs"].values():
+        raise _mismatch(before.name, after, f"sha256 {before.sha256[:16]}… is not among its inputs")
+
+
+def _mismatch(name: str, after: OnnxModel, note: str) -> OprepError:
+    return OprepError(
+        f"`{name}` is not what the sidecar vouches for",
+        sidecar_name(after.name),
+        (note,),
+        "convert again from the original",
+        ExitCode.VERIFICATION,
+    )
