@@ -30,7 +30,9 @@ SITES_ALONE = ("large",)
 
 LADDER = (2, 3, 8, 16, 32, 64, 128, 256, 512, 1024)
 PLENTY = 64
-FEW_ELEMENTS, MOST_ELEMENTS = 1 << 18, 1 << 24
+"""The size of one more set where the largest input has less than FEW_ELEMENTS."""
+
+FEW_ELEMENTS, ENOUGH_ELEMENTS, MOST_ELEMENTS = 1 << 12, 1 << 15, 1 << 24
 CHOICES = 8
 SMALL = 8
 RANK = 2
@@ -97,7 +99,9 @@ def _candidates(port: Port) -> list[float]:
     whole = not _is_floating(port.dtype)
     beside = [value + step for value in port.hint.ordered for step in (0, 1, -1)]
     other = [value + 1 for value in port.hint.equal]
-    values = dict.fromkeys([*port.hint.equal, *beside, *other])
+    low, high = port.hint.span or (0.0, 0.0)
+    ends = [low, high, (low + high) / 2] if port.hint.span else []
+    values = dict.fromkeys([*port.hint.equal, *beside, *other, *ends])
     return [value for value in values if not whole or (value.is_integer() and _fits(value, port))]
 
 

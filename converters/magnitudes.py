@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = np.ndarray[Any, Any]
 
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 
 
 def kind(array: Array) -> str:

@@ -124,7 +124,8 @@ class _Tally:
         self.elements += places.size
         if not places.size:
             return
-        one, other = one[places], other[places]
+        if places.size < use.size:
+            one, other = one[places], other[places]
         self.sums[0] += float((np.abs(one / self.unit[0]) ** 2).sum())
         finite = np.isfinite(other)
         self.lost += int((~finite).sum())
@@ -159,7 +160,7 @@ class _Tally:
             ratio = np.where(off > 0, off / allowed, 0.0)
         self.over = max(self.over, float(ratio.max()))
         self._add_passing(off, size)
-        self._add_ulp(start + places)
+        self._add_ulp(start, places)
         self._add_sums(one, other, off)
 
     def _add_passing(self, off: Array, size: Array) -> None:
@@ -173,7 +174,7 @@ class _Tally:
         over = (off[need] - self.tolerance.atol) / size[need]
         self.passing = max(self.passing, float(over.max()))
 
-    def _add_ulp(self, flat: Array) -> None:
+    def _add_ulp(self, start: int, places: Array) -> None:
         """Count how many representable numbers lie between the two."""
         import numpy as np
 
@@ -182,10 +183,16 @@ class _Tally:
             return
         steps = []
         for array in (self.reference, self.candidate):
-            bits = np.ascontiguousarray(array.reshape(-1)[flat]).view(LATTICE[dtype.itemsize])
+            block = array.reshape(-1)[start : start + BLOCK]
+            used = block if places.size == block.size else block[places]
+            bits = np.ascontiguousarray(used).view(LATTICE[dtype.itemsize])
             whole = bits.astype(np.int64)
             lowest = np.int64(-(2 ** (8 * dtype.itemsize - 1)))
             steps.append(np.where(whole < 0, lowest - whole, whole))
+        if dtype.itemsize < 8:
+            near = np.abs(steps[0] - steps[1])
+            self.max_ulp = max(self.max_ulp or 0.0, float(near.max()))
+            return
         same_side = (steps[0] < 0) == (steps[1] < 0)
         with np.errstate(over="ignore"):
             near = np.abs(steps[0] - steps[1]).astype(np.float64)

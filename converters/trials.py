@@ -22,7 +22,7 @@ WHAT = "the original"
 Working: TypeAlias = tuple[dict[str, int], dict[str, float]]
 """Sizes of free dims, and values of single elements, that the original takes."""
 
-LONG_RUNS = 2
+LONG_RUNS, PATIENCE = 2, 6
 """Tries that run into the time limit before no further size is tried."""
 
 
@@ -98,7 +98,11 @@ def record(item: InputSet, refused: str = "") -> InputSetRecord:
 
 @dataclass
 class _Search:
-    """Looks for sizes of the free dims, and for values that decide branches."""
+    """Looks for sizes of the free dims, and for values that decide branches.
+
+    A size at which an output is empty, or not finite at all, runs but proves nothing: the search
+    goes on for `PATIENCE` sizes, and takes it only where none is better.
+    """
 
     found: Signature
     runs: Runs
@@ -110,39 +114,61 @@ class _Search:
         """Give all generated sets, at the first size that runs and the next one."""
         choices = inputs.choices(self.found)
         working: list[Working] = []
+        weak: list[Working] = []
         for chosen in inputs.sizes(self.found):
             if working and not _larger(chosen, working[0][0]):
                 continue
-            choice = next((item for item in choices if self._runs(chosen, item)), None)
+            good, choice = self._best(chosen, choices)
             if choice is not None:
-                working.append((chosen, choice))
-            if len(working) == 2 or self.slow >= LONG_RUNS:
+                (working if good else weak).append((chosen, choice))
+            if len(working) == 2 or len(weak) >= PATIENCE or self.slow >= LONG_RUNS:
                 break
+        working = working or weak[:2]
         if not working:
             assert self.last is not None
             detail = f"the original takes no generated inputs: {self.last.detail}"
             return Trouble(self.last.verdict, detail)
         return list(self._sets(working, self._more(working), choices))
 
+    def _best(
+        self, chosen: dict[str, int], choices: list[dict[str, float]]
+    ) -> tuple[bool, dict[str, float] | None]:
+        """Give the first choice with finite evidence in all outputs, else the first that runs."""
+        ran = None
+        for choice in choices:
+            outputs = self._runs(chosen, choice)
+            if outputs is not None:
+                if all(_some_finite(arrays) for arrays in outputs.values()):
+                    return True, choice
+                ran = ran if ran is not None else choice
+            if self.slow >= LONG_RUNS:
+                break
+        return False, ran
+
     def _more(self, working: list[Working]) -> Working | None:
         """Find a size with more elements, for evidence that a handful of values cannot give."""
-        largest = working[-1][0]
+        largest, choice = working[-1]
+        if inputs.elements(self.found, largest) >= inputs.FEW_ELEMENTS:
+            return None
         for chosen in inputs.sizes(self.found):
-            enough = inputs.elements(self.found, chosen)
-            if max(chosen.values(), default=0) != inputs.PLENTY or enough > inputs.FEW_ELEMENTS:
+            size = max(chosen.values(), default=0)
+            many = inputs.elements(self.found, chosen) > inputs.ENOUGH_ELEMENTS
+            if size != inputs.PLENTY or many or not _larger(chosen, largest):
                 continue
-            if _larger(chosen, largest) and self._runs(chosen, working[0][1]):
-                return chosen, working[0][1]
+            if self._runs(chosen, choice) is not None:
+                return chosen, choice
         return None
 
-    def _runs(self, chosen: dict[str, int], choice: dict[str, float]) -> bool:
+    def _runs(
+        self, chosen: dict[str, int], choice: dict[str, float]
+    ) -> dict[str, list[Any]] | None:
         made = inputs.generate(self.found, "normal", chosen, choice, self.seed)
-        ended = self.runs.run(ORIGINAL, made.arrays, keep=False)
+        ended = self.runs.run(ORIGINAL, made.arrays)
         if isinstance(ended, Trouble):
             self.last = ended
             self.slow += ended.verdict is Verdict.TIMED_OUT
-            return False
-        return True
+            return None
+        return ended
 
     def _sets(
         self, working: list[Working], more: Working | None, choices: list[dict[str, float]]
@@ -162,6 +188,18 @@ class _Search:
                 said = ", ".join(f"{name}={value:g}" for name, value in other_choice.items())
                 name = f"normal, {said}"
                 yield inputs.generate(self.found, "normal", chosen, other_choice, self.seed, name)
+
+
+def _some_finite(arrays: list[Any]) -> bool:
+    """Tell whether an output holds something to compare."""
+    import numpy as np
+
+    for array in arrays:
+        if array.dtype.kind in "OSUTbiu" and array.size:
+            return True
+        if array.size and bool(np.isfinite(array.reshape(-1)).any()):
+            return True
+    return False
 
 
 def _larger(chosen: Mapping[str, int], than: Mapping[str, int]) -> bool:
