@@ -1,0 +1,1 @@
+"""What ops exist and what replaces what: data first, no framework at import."""

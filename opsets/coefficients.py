@@ -1,17 +1,17 @@
 """Find variables that a match could not tell apart: two constants in one product or one sum.
 
 A product is compared as a coefficient and factors, a sum as an offset and terms. A variable that
-must be a constant takes the coefficient; a second one would have nothing left to be.
+no factor is left for is the coefficient; a second one would have nothing left to be.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from oprep.opsets.calls import Known
 from oprep.opsets.parser import children, walk
-from oprep.opsets.syntax import Binary, Call, Choose, Equation, Expression, Name, Unary
+from oprep.opsets.syntax import Binary, Call, Choose, Equation, Expression, Maybe, Name, Rest, Unary
 
 _TENSORS = ("tensor", "optional", "tensors")
 _PRODUCT, _SUM = ("*", "/"), ("+", "-")
@@ -51,21 +51,31 @@ def _valued(parts: list[Expression]) -> Iterator[str]:
 
 
 def clash(equation: Equation, constants: set[str]) -> tuple[Name, Name, str] | None:
-    """Give two names that must both be the constant of one product or sum, and which it is."""
+    """Give two names of which a match could not say which is the constant, and of what.
+
+    In a product, names that occur nowhere else may all be left without a factor, but for one where
+    the product has no other factor: that two can be left is a clash. In a sum only names that must
+    be constants clash, for a sum of many tensors is common.
+    """
     roots = [*(statement.value for statement in equation.statements), *equation.results]
     everything = [part for root in roots for part in walk(root)]
     uses = Counter(part.name for part in everything if isinstance(part, Name))
     for root in roots:
         for operators, leaves in _groups(root):
-            found: Mapping[str, Name] = {
-                leaf.name: leaf
-                for leaf in leaves
-                if isinstance(leaf, Name) and leaf.name in constants and uses[leaf.name] == 1
-            }
-            if len(found) > 1:
-                first, second, *_ = found.values()
-                return first, second, "product" if operators == _PRODUCT else "sum"
+            values = [leaf for leaf in leaves if not _constant(leaf)]
+            lone = [leaf for leaf in values if isinstance(leaf, Name) and uses[leaf.name] == 1]
+            fixed = [leaf for leaf in lone if leaf.name in constants]
+            spare = 1 if len(lone) == len(values) else 0
+            if len(fixed) > 1:
+                return fixed[0], fixed[1], "product" if operators == _PRODUCT else "sum"
+            if operators == _PRODUCT and len(lone) - spare > 1:
+                return lone[-2], lone[-1], "product"
     return None
+
+
+def _constant(part: Expression) -> bool:
+    """Tell whether a factor or term has no variable in it, `_` included."""
+    return not any(isinstance(inner, Name | Maybe | Rest) for inner in walk(part))
 
 
 def _groups(root: Expression) -> Iterator[tuple[tuple[str, ...], list[Expression]]]:

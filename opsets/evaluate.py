@@ -191,7 +191,11 @@ class _Evaluation:
         operator = expression.operator
         if operator in ("in", "not in"):
             want = want.removeprefix("[").removesuffix("]") or "nothing"
-        wish = "another" if operator == "!=" else f"{_WANTED.get(operator, f'{operator} ')}{want}"
+        wish = (
+            "another value"
+            if operator == "!="
+            else f"{_WANTED.get(operator, f'{operator} ')}{want}"
+        )
         return f"`{here}` is {have}, the rule wants {wish}"
 
 
@@ -203,9 +207,17 @@ def _literal(expression: Expression) -> bool:
 
 def _named(value: object, text: str) -> object:
     """Add what was asked to an answer that is not known."""
+    if isinstance(value, list | tuple):
+        return _whole(value, text)
     if not isinstance(value, Unknown):
         return value
     return Unknown(f"`{text}` is unknown" + (f": {value.reason}" if value.reason else ""))
+
+
+def _whole(value: list[object] | tuple[object, ...], text: str) -> list[object]:
+    """Give a list's unknown items a reason that shows the list."""
+    unknown = Unknown(f"`{text}` is {show(value)}, which is not all known")
+    return [unknown if isinstance(item, Unknown) else item for item in value]
 
 
 def _negated(value: bool | Unknown) -> bool | Unknown:

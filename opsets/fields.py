@@ -154,7 +154,7 @@ def near(word: str, known: Sequence[str]) -> str:
     if close:
         return f"`{close[0]}`"
     some = ", ".join(f"`{item}`" for item in sorted(known)[:12])
-    return f"one of {some}" + (", …" if len(known) > 12 else "")
+    return ("one of " if len(known) > 1 else "") + some + (", …" if len(known) > 12 else "")
 
 
 def _no_toml(text: str, file: str, error: ValueError) -> OprepError:

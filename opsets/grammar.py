@@ -20,9 +20,8 @@ from oprep.opsets.syntax import (
     Rest,
     Unary,
 )
-from oprep.opsets.tokens import Text, Token, tokenize
+from oprep.opsets.tokens import MAX_NESTING, Text, Token, tokenize
 
-MAX_NESTING = 64
 CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf}
 LITERALS = {"True": True, "False": False, "None": None}
 LOGIC = ("and", "or", "not", "in", "if", "else")

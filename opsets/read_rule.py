@@ -169,8 +169,10 @@ def _check_coefficients(parts: _Parts) -> None:
         if isinstance(alternative.pattern, Equation) and alternative.text:
             if found := clash(alternative.pattern, constants):
                 first, second, what = found
-                message = f"`{first.name}` and `{second.name}` are both constants of one {what}"
-                help = "write one name for their value, or `exact = true`"
+                message = (
+                    f"`{first.name}` and `{second.name}` could both be the constant of one {what}"
+                )
+                help = "write one name for both, or `exact = true`"
                 raise alternative.text.error(message, second.at, help)
 
 

@@ -11,6 +11,9 @@ from oprep.opsets.rule import Source
 MAX_TEXT = 65536
 """Characters in one equation; a longer one is refused before it is read."""
 
+MAX_NESTING = 64
+"""Levels of brackets, and of `else`."""
+
 WIDTH = 96
 """Characters of the line shown around a caret, so that a message stays readable."""
 
@@ -71,13 +74,13 @@ def tokenize(text: Text) -> list[Token]:
     Raise OprepError for a character that no token starts with and for brackets that do not pair.
     """
     source = text.text
-    if len(source) > MAX_TEXT:
-        message = f"equation has {len(source)} characters, at most {MAX_TEXT} are read"
-        raise text.error(message, 0, "split it into several rules")
     tokens: list[Token] = []
     open_brackets: list[Token] = []
     at = 0
     while at < len(source):
+        if at > MAX_TEXT:
+            message = f"the equation has {len(source)} characters, at most {MAX_TEXT} are read"
+            raise text.error(message, at, "split it into several rules")
         found = _TOKEN.match(source, at)
         if found is None or found.lastgroup is None:
             raise _no_token(text, at)
@@ -132,6 +135,9 @@ def _pair(text: Text, token: Token, open_brackets: list[Token]) -> None:
         return
     if token.text in _PAIRS:
         open_brackets.append(token)
+        if len(open_brackets) > MAX_NESTING:
+            message = f"more than {MAX_NESTING} levels of nesting"
+            raise text.error(message, token.at, "split it into statements")
     elif token.text in _PAIRS.values():
         if not open_brackets:
             raise text.error(f"`{token.text}` closes nothing", token.at, "remove it")
