@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from oprep.converters.report import Report
@@ -202,6 +204,10 @@ def test_types_of_values_stay_where_the_values_do(case: str) -> None:
 
 @each
 def test_the_artifact_is_valid(case: str) -> None:
-    _, _, after = parts(case)
+    after = onnx.ModelProto()
+    after.CopyFrom(parts(case)[2])
+    for tensor in after.graph.initializer:
+        if uses_external_data(tensor):
+            tensor.CopyFrom(numpy_helper.from_array(np.zeros(tensor.dims, np.float32), tensor.name))
     onnx.checker.check_model(after)
     onnx.shape_inference.infer_shapes(after, check_type=True, strict_mode=True)

@@ -43,6 +43,15 @@ def converted(
         return report, onnx.load(output, load_external_data=False)
 
 
+def explained(model: onnx.ModelProto, text: str) -> Report:
+    """Plan with the rules of `text` and give the report, near misses and all."""
+    with tempfile.TemporaryDirectory() as name:
+        path, rules = Path(name, "model.onnx"), Path(name, "rules.toml")
+        path.write_bytes(model.SerializeToString())
+        rules.write_text(f"format = 1\n{text}")
+        return convert(path, rules=[rules], dry_run=True)
+
+
 def sites(report: Report) -> list[str]:
     """List the replaced sites of all rules."""
     return [site.site for rule in report.rules for site in rule.sites]

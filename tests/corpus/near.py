@@ -93,7 +93,7 @@ NEAR: tuple[Near, ...] = (
             more=", float[batch,4] z",
         ),
         'replace = "s = sigmoid(x); x * s"\nwith = "acme::f(x)"\nwhen = "users(s) == 1"',
-        "act",
+        "gate",
         ("users", "2", "1"),
     ),
     Near(
@@ -114,7 +114,7 @@ NEAR: tuple[Near, ...] = (
         "other variable",
         small("[gate] s = Sigmoid (other) [act] y = Mul (x, s)"),
         'replace = "x * sigmoid(x)"\nwith = "acme::f(x)"',
-        "act",
+        "gate",
         ("other", "x"),
     ),
     Near(
@@ -122,14 +122,21 @@ NEAR: tuple[Near, ...] = (
         small("[act] y = Clip (x, low, high)", stored="float low = {0.0}, float high = {6.0}"),
         'replace = "Clip(x, 0)"\nwith = "acme::f(x)"',
         "act",
-        ("max", "high"),
+        ("max", "6"),
     ),
     Near(
-        "opset",
+        "opset that lacks the op",
+        small("[act] y = Relu (x)"),
+        'replace = "Gelu(x)"\nwith = "acme::f(x)"',
+        "",
+        ("Gelu", "20", "18"),
+    ),
+    Near(
+        "opset where the op means something else",
         small("[act] y = Softmax <axis: int = 1> (x)", x="float[batch,4,4] x", opset=11),
         'replace = "softmax(x, dim=1)"\nwith = "acme::f(x)"',
         "act",
-        ("opset", "11", "13", "axis"),
+        ("Softmax", "opset", "11"),
     ),
     Near(
         "unused output in use",
