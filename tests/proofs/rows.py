@@ -1,0 +1,194 @@
+"""Every row of the vocabulary as models beside torch's answer: form, opset, dtype and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+from proofs.samples import FIXED, SAMPLES, VALUES, Sample
+
+from oprep.converters.frontends import onnx_emit
+from oprep.converters.frontends.onnx_schema import newest_opset, versions
+from oprep.opsets.errors import OprepError
+from oprep.opsets.expression import walk
+from oprep.opsets.syntax import Call, Equation, Expression, ListOf, Name, Statement
+from oprep.opsets.vocabulary import OLDEST_OPSET, Function, OnnxForm, vocabulary
+
+DTYPES = ("float32", "float16", "float64", "int64", "int32", "uint8")
+TESTED = "under_test"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of one row, its inputs, and what torch says."""
+
+    function: str
+    form: int
+    opset: int
+    dtype: str
+    sample: Sample
+    model: bytes
+    feeds: dict[str, NDArray[Any]]
+    expected: list[NDArray[Any]]
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.sample.keywords.items())
+        inputs = ", ".join(map(str, self.sample.tensors))
+        return (
+            f"{self.function}({inputs}{', ' if settings else ''}{settings})"
+            f" form {self.form}, opset {self.opset}, {self.dtype}"
+        )
+
+
+def boundaries(form: OnnxForm) -> list[int]:
+    """List the opsets at which the form or an op in it begins, ends or changes."""
+    last = form.until or newest_opset()
+    changes = {form.since, last}
+    for op in ops_of(form):
+        for version in versions("", op):
+            changes |= {version - 1, version}
+    return sorted(opset for opset in changes if max(form.since, OLDEST_OPSET) <= opset <= last)
+
+
+def ops_of(form: OnnxForm) -> set[str]:
+    """List the ONNX ops that a form names."""
+    if form.equation is None:
+        return {form.op}
+    roots = [*(part.value for part in form.equation.statements), *form.equation.results]
+    calls = [part for root in roots for part in walk(root) if isinstance(part, Call)]
+    return {part.function for part in calls if part.domain == ""}
+
+
+def cases(function: Function, opsets: Mapping[int, list[int]] | None = None) -> Iterator[Case]:
+    """Give all models of a function; `opsets` by form, all boundaries if not said."""
+    for number, form in enumerate(function.onnx):
+        alone = replace(function, name=TESTED, onnx=(replace(form, emit=True),))
+        for opset in opsets[number] if opsets else boundaries(form):
+            for sample in SAMPLES[function.name]:
+                for dtype in DTYPES if _takes_dtype(sample) else ("float32",):
+                    if form.agrees_on(dtype):
+                        yield from _case(function.name, number, alone, opset, dtype, sample)
+
+
+def _takes_dtype(sample: Sample) -> bool:
+    return any(name in VALUES for name in _names(sample))
+
+
+def _names(sample: Sample) -> list[str]:
+    nested = [item if isinstance(item, tuple) else (item,) for item in sample.tensors]
+    return [name for names in nested for name in names]
+
+
+def _case(
+    name: str, number: int, function: Function, opset: int, dtype: str, sample: Sample
+) -> Iterator[Case]:
+    feeds = {key: _array(key, dtype) for key in _names(sample)}
+    model = build(function, opset, sample, feeds)
+    expected = torch_answer(name, sample, feeds) if model is not None else None
+    if model is not None and expected is not None:
+        yield Case(name, number, opset, dtype, sample, model, feeds, expected)
+
+
+def _array(name: str, dtype: str) -> NDArray[Any]:
+    if name in FIXED:
+        return FIXED[name]
+    values = VALUES[name]
+    if dtype == "uint8":
+        values = np.abs(values)
+    if dtype in ("int64", "int32", "uint8"):
+        # zero divides nothing, and NaN is no integer
+        values = np.where(np.isfinite(values), np.trunc(values), 1)
+        values = np.where((values == 0) & (name in ("y", "row")), 3, values)
+    return values.astype(dtype)
+
+
+def build(
+    function: Function, opset: int, sample: Sample, feeds: Mapping[str, NDArray[Any]]
+) -> bytes | None:
+    """Write one call as a model; None where the row says that it does not hold here."""
+    types = {key: helper.np_dtype_to_tensor_dtype(value.dtype) for key, value in feeds.items()}
+    outputs = function.outputs or len(sample.keywords["split_size_or_sections"])
+    with pytest.MonkeyPatch.context() as patch:
+        table = {**vocabulary(), TESTED: function}
+        patch.setattr(onnx_emit, "vocabulary", lambda: table)
+        try:
+            emitted = onnx_emit.emit(
+                _equation(sample, outputs),
+                {key: key for key in feeds},
+                opset=opset,
+                fresh=_namer(),
+                dtype=types,
+                attributes={f"{key}_value": value for key, value in sample.keywords.items()},
+                shape_of=lambda key: feeds[key].shape if key in feeds else None,
+            )
+        except OprepError:
+            return None
+    inputs = [
+        helper.make_tensor_value_info(key, types[key], value.shape) for key, value in feeds.items()
+    ]
+    results = [onnx.ValueInfoProto(name=output) for output in emitted.outputs]
+    graph = helper.make_graph(emitted.nodes, "row", inputs, results)
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return bytes(model.SerializeToString())
+
+
+def writes(function: Function, opset: int, sample: Sample) -> bool:
+    """Tell whether some form of a function can be written for a call on float32."""
+    feeds = {key: _array(key, "float32") for key in _names(sample)}
+    return build(replace(function, name=TESTED), opset, sample, feeds) is not None
+
+
+def _namer() -> Any:
+    count = iter(range(10_000))
+    return lambda hint: f"{hint}.{next(count)}"
+
+
+def _equation(sample: Sample, outputs: int) -> Equation:
+    arguments: list[Expression] = [
+        ListOf(tuple(map(Name, item))) if isinstance(item, tuple) else Name(item)
+        for item in sample.tensors
+    ]
+    keywords = [(key, Name(f"{key}_value")) for key in sample.keywords]
+    names = [parameter for parameter in ("input", "dim", "index") if parameter in sample.keywords]
+    if "dim" in names and len(arguments) == 2 and sample.tensors[1] in FIXED:
+        # gather(input, dim, index): what stands behind `dim` needs a keyword
+        keywords.append(("index", arguments.pop()))
+    made = Call(TESTED, tuple(arguments), tuple(keywords))
+    if outputs == 1:
+        return Equation((), (made,))
+    targets = tuple(f"result_{i}" for i in range(outputs))
+    return Equation((Statement(targets, made),), tuple(map(Name, targets)))
+
+
+def torch_answer(
+    name: str, sample: Sample, feeds: Mapping[str, NDArray[Any]]
+) -> list[NDArray[Any]] | None:
+    """Ask the torch function of that name; None where torch refuses these inputs."""
+    import torch
+
+    tensors: list[Any] = []
+    for item in sample.tensors:
+        many = [torch.from_numpy(feeds[key].copy()) for key in _names(Sample((item,)))]
+        tensors.append(many if isinstance(item, tuple) else many[0])
+    keywords = dict(sample.keywords)
+    if name == "cast":
+        return [tensors[0].to(getattr(torch, keywords["dtype"])).numpy()]
+    if name in ("gather", "index_select"):
+        tensors.insert(1, keywords.pop("dim"))
+    homes = (torch, torch.nn.functional, torch.Tensor)
+    if name in ("celu", "selu", "dropout", "prelu", "embedding"):
+        homes = homes[1:]
+    function = next(getattr(home, name) for home in homes if hasattr(home, name))
+    try:
+        result = function(*tensors, **keywords)
+    except (RuntimeError, TypeError):
+        return None
+    many = list(result) if isinstance(result, tuple | list) else [result]
+    return [item.numpy() for item in many]
