@@ -179,15 +179,21 @@ class _Search:
         for other, its_choice in working[1:]:
             name = "normal, other sizes"
             yield inputs.generate(self.found, "normal", other, its_choice, self.seed, name)
-        if more is not None:
-            for kind in ("normal", "wide"):
-                name = f"{kind}, more values"
-                yield inputs.generate(self.found, kind, *more, self.seed, name)
+        more_kinds = ("normal", "wide") if more is not None else ()
+        for kind in more_kinds:
+            assert more is not None
+            yield inputs.generate(self.found, kind, *more, self.seed, f"{kind}, more values")
         for other_choice in choices:
-            if other_choice != choice:
-                said = ", ".join(f"{name}={value:g}" for name, value in other_choice.items())
-                name = f"normal, {said}"
-                yield inputs.generate(self.found, "normal", chosen, other_choice, self.seed, name)
+            if other_choice == choice:
+                continue
+            said = ", ".join(f"{name}={value:g}" for name, value in other_choice.items())
+            for kind in ("normal", "negated"):
+                name = f"{kind}, {said}"
+                yield inputs.generate(self.found, kind, chosen, other_choice, self.seed, name)
+            for kind in more_kinds:
+                assert more is not None
+                name = f"{kind}, {said}, more values"
+                yield inputs.generate(self.found, kind, more[0], other_choice, self.seed, name)
 
 
 def _some_finite(arrays: list[Any]) -> bool:
