@@ -114,6 +114,17 @@ def test_a_rule_file_that_is_no_file_is_refused(
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_rule_file_above_its_limit_is_refused_before_it_is_parsed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("format = 1\n" + "# comment\n" * 500_000)
+    words = ["convert", GOOD, "-r", rules, "-o", tmp_path / "out.onnx", "--no-verify"]
+    ended = in_process(words, capfd)
+    assert_refused(ended, 9, ("4194304",))
+    assert "--max-bytes" not in ended.err
+
+
 def assert_output_refused(
     model: Path, output: Path, capfd: pytest.CaptureFixture[str], code: int = 8
 ) -> None:

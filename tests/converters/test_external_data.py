@@ -110,15 +110,28 @@ def test_an_unchanged_copy_keeps_model_bytes_and_has_its_data(model: Path, tmp_p
     onnx.load(output)
 
 
-def test_an_unchanged_copy_that_would_overwrite_the_inputs_data_is_refused(
+def test_an_unchanged_copy_beside_the_input_leaves_its_data_alone(
     model: Path, tmp_path: Path
 ) -> None:
-    rules = no_match(tmp_path)
     before = {path.name: path.read_bytes() for path in model.parent.iterdir()}
+    convert(model, rules=[no_match(tmp_path)], output=model.with_name("copy.onnx"), verify=False)
+    kept = {path.name: path.read_bytes() for path in model.parent.iterdir()}
+    assert before.items() <= kept.items()
+    assert kept["copy.onnx"] == before["model.onnx"]
+
+
+def test_an_unchanged_copy_that_would_overwrite_other_data_is_refused(
+    model: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out" / "out.onnx"
+    output.parent.mkdir()
+    other = output.with_name("model.onnx.data")
+    other.write_bytes(b"of another model")
     with pytest.raises(OprepError) as caught:
-        convert(model, rules=[rules], output=model.with_name("copy.onnx"), verify=False)
+        convert(model, rules=[no_match(tmp_path)], output=output, verify=False)
     assert caught.value.exit_code == ExitCode.OUTPUT
-    assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
+    assert other.read_bytes() == b"of another model"
+    assert [path.name for path in output.parent.iterdir()] == [other.name]
 
 
 def test_in_place_replaces_the_model_and_keeps_its_numbers(model: Path) -> None:
