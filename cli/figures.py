@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from oprep.cli.escape import sentence
-from oprep.converters.report import CheckResult, Numbers
+from oprep.cli.escape import name, sentence
+from oprep.converters.report import CheckResult, MissRecord, Numbers
+
+NO_DIFFERENCE = "no difference"
 
 
 def count(number: int, noun: str) -> str:
@@ -37,17 +39,28 @@ def excess(check: CheckResult) -> float:
     return off / check.allowed if check.allowed else math.inf
 
 
+def allowed(check: CheckResult) -> str:
+    """Give how far the worst element may be off."""
+    return f"allowed {short(check.allowed)}" if check.allowed else "exact"
+
+
+def miss_line(miss: MissRecord) -> str:
+    """Say where a rule nearly matched, and why it did not."""
+    reason = sentence(miss.reason)
+    return f"near miss at {name(miss.site)}: {reason}" if miss.site else f"no match: {reason}"
+
+
 def figures(check: CheckResult) -> str:
     """Give the worst place with both values, what is allowed and what would have passed."""
     measured = check.measured
     if measured is None:
         return sentence(check.detail)
-    place = f" at {list(measured.worst_index)}" if measured.worst_index else ""
-    allowed = f"allowed {short(check.allowed)}" if check.allowed else "exact"
-    parts = [
-        f"{_pair(measured)}{place}",
-        f"off by {short(deviation(measured))}, {allowed}",
-    ]
+    if deviation(measured) == 0:
+        parts = [NO_DIFFERENCE]
+    else:
+        place = f" at {list(measured.worst_index)}" if measured.worst_index else ""
+        off = short(deviation(measured))
+        parts = [f"{_pair(measured)}{place}", f"off by {off}, {allowed(check)}"]
     if excess(check) > 1 and measured.passing_rtol is not None:
         parts.append(f"rtol {short(measured.passing_rtol)} would pass")
     parts += [sentence(check.detail)] if check.detail else []

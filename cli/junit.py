@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from oprep.cli.escape import name, sentence
-from oprep.cli.figures import figures
+from oprep.cli.figures import figures, miss_line
 from oprep.cli.message import error_text
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
 from oprep.opsets.errors import OprepError
@@ -47,7 +47,7 @@ def _suite(root: Element, title: str, cases: Iterable[Element]) -> None:
 def _rule_case(rule: RuleOutcome) -> Element:
     case = _case(rule.rule, "expectations")
     if not rule.met:
-        misses = [f"near miss at {name(miss.site)}: {miss.reason}" for miss in rule.misses]
+        misses = map(miss_line, rule.misses)
         message = f"{len(rule.sites)} matched, expected {rule.expect}"
         _end(case, "failure", "expectation", message, [rule.source, *misses])
     return case

@@ -22,28 +22,16 @@ class Table:
 
 def op_tables(table: OpTable) -> list[Table]:
     """Give the tables to show: the ops of the model, or the shipped opsets."""
-    tables: list[Table] = []
-    if table.ops:
-        with_rules = any(op.rules for op in table.ops)
-        head = ("op", "count", "dtypes", "where", *(["rules"] if with_rules else []))
-        rows = [
-            (
-                name(op.op),
-                str(op.count),
-                ", ".join(map(name, op.dtypes)),
-                ", ".join(map(name, op.regions)),
-                *([", ".join(map(name, op.rules))] if with_rules else []),
-            )
-            for op in table.ops
-        ]
-        tables.append(Table(head, tuple(rows), right=("count",)))
-    if table.opsets:
-        opset_rows = [
-            (name(opset), name(op), sentence(meaning), ", ".join(map(name, rules)))
-            for opset, op, meaning, rules in table.opsets
-        ]
-        tables.append(Table(("opset", "op", "meaning", "rules"), tuple(opset_rows)))
-    return tables
+    ops = [
+        (name(op.op), str(op.count), _names(op.dtypes), _names(op.regions), _names(op.rules))
+        for op in table.ops
+    ]
+    opsets = [
+        (name(opset), name(op), sentence(meaning), _names(rules))
+        for opset, op, meaning, rules in table.opsets
+    ]
+    heads = (("op", "count", "dtypes", "where", "rules"), ("opset", "op", "meaning", "rules"))
+    return [_table(head, rows) for head, rows in zip(heads, (ops, opsets), strict=True) if rows]
 
 
 def rule_text(table: OpTable) -> Iterator[str]:
@@ -77,3 +65,17 @@ def aligned(table: Table) -> str:
         ]
         text += "  ".join(cells).rstrip() + "\n"
     return text
+
+
+def _names(words: tuple[str, ...]) -> str:
+    return ", ".join(map(name, words))
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+    """Make a table of the columns in which at least one row says something."""
+    kept = [index for index in range(len(head)) if any(row[index] for row in rows)]
+    return Table(
+        tuple(head[index] for index in kept),
+        tuple(tuple(row[index] for index in kept) for row in rows),
+        right=("count",),
+    )

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from oprep.cli.escape import name, sentence
-from oprep.cli.figures import count, deviation, excess, figures, short
+from oprep.cli.figures import (
+    NO_DIFFERENCE,
+    allowed,
+    count,
+    deviation,
+    excess,
+    figures,
+    miss_line,
+    short,
+)
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
 
 _GOOD = (Verdict.PASS, Verdict.UNCHANGED)
@@ -48,12 +57,12 @@ def last_line(report: Report) -> str:
         file = report.artifact.file
         head = f"wrote  {name(file.name)}  sha256 {file.sha256[:16]}…"
     elif report.status == "planned":
-        head, ending = f"planned {count(report.matches, 'site')}, nothing was written", ending[1:]
+        head, ending = f"planned {count(report.matches, 'site')}, no model was written", ending[1:]
     elif report.candidate is not None:
         head = f"{report.status} {name(report.candidate.name)} against {name(report.model.name)}"
         ending = ending[1:]
     else:
-        head, ending = f"{report.status}, nothing was written", ending[1:]
+        head, ending = f"{report.status}, no model was written", ending[1:]
     return "  " + "  ".join([head, *filter(None, [", ".join(filter(None, ending))])])
 
 
@@ -70,17 +79,22 @@ def rule_lines(rule: RuleOutcome, *, sites: bool = False, misses: bool = False) 
             kept = f" (kept: {', '.join(map(name, site.kept))})" if site.kept else ""
             lines.append(f"site {name(site.site)}{kept}")
     if misses or not (rule.met or too_many):
-        for miss in rule.misses:
-            lines.append(f"near miss at {name(miss.site)}: {sentence(miss.reason)}")
+        lines += map(miss_line, rule.misses)
     return lines
 
 
 def _rule_rows(report: Report, verbose: bool) -> Iterator[Row]:
+    silent = [rule for rule in report.rules if rule.met and not rule.sites]
+    hidden = silent if len(silent) > 1 and not verbose else []
     for rule in report.rules:
+        if rule in hidden:
+            continue
         wanted = "" if rule.met else f" (expected {rule.expect})"
         below = rule_lines(rule, sites=verbose or report.status == "planned", misses=verbose)
         text = f"{len(rule.sites)} matched{wanted}  {name(rule.replacement)}"
         yield Row("rule", name(rule.rule), text, tuple(_few(below, verbose)))
+    if hidden:
+        yield Row("rule", count(len(hidden), "other"), "0 matched, as they may")
 
 
 def _check_rows(report: Report, verbose: bool) -> Iterator[Row]:
@@ -113,13 +127,9 @@ def _summary(checks: list[CheckResult]) -> str:
 def _worst(check: CheckResult) -> str:
     assert check.measured is not None
     off = deviation(check.measured)
-    if off == 0 and check.detail:
-        return sentence(check.detail)
-    return f"worst {short(off)} ({_allowed(check)})"
-
-
-def _allowed(check: CheckResult) -> str:
-    return f"allowed {short(check.allowed)}" if check.allowed else "exact"
+    if off == 0:
+        return sentence(check.detail) if check.detail else NO_DIFFERENCE
+    return f"worst {short(off)} ({allowed(check)})"
 
 
 def _check_line(check: CheckResult) -> str:

@@ -30,6 +30,9 @@ FILES = {
 CHILDREN = {"converters/runner.py", "converters/child.py", "converters/sandbox.py"}
 PRINTER = {"cli/render.py"}
 
+PACKAGE_DATA = {"converters/rules.py"}
+"""Modules that read data of the package itself, through importlib.resources."""
+
 FORBIDDEN: dict[str, set[str]] = {
     "print": PRINTER,
     "sys.stdout": PRINTER | CHILDREN,
@@ -39,7 +42,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "io.open": FILES,
     "os.open": FILES | PRINTER,
     "os.fdopen": FILES,
-    ".read_bytes": FILES,
+    ".read_bytes": FILES | PACKAGE_DATA,
     ".write_bytes": FILES,
     ".write_text": FILES,
     ".tofile": FILES,

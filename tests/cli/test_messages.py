@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -44,6 +45,12 @@ RULES = {
 CODES = {"too_many": 6, "near_miss": 6, "wrong_number": 4, "code": 7}
 
 
+def measured_hidden(text: str) -> str:
+    """Hide measured numbers and places: they depend on the processor."""
+    text = re.sub(r"-?\d+(\.\d+)?e[-+]\d+|-?\d+\.\d+", "N", text)
+    return re.sub(r"at \[[\d, ]+\]", "at [I]", text)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(root / "sample_models" / "encoder.onnx", tmp_path)
@@ -58,7 +65,8 @@ def test_a_wrong_rule_file_is_explained(case, folder, oprep, golden):
     outcome = oprep("convert", "encoder.onnx", *words)
     assert (outcome.code, outcome.out) == (CODES.get(case, 5), "")
     assert not (folder / "out.onnx").exists()
-    golden(f"rule_{case}.txt", outcome.err)
+    shown = measured_hidden(outcome.err) if case == "wrong_number" else outcome.err
+    golden(f"rule_{case}.txt", shown)
 
 
 MODELS = {
@@ -71,7 +79,7 @@ MODELS = {
     "too_large": (("list-ops", "encoder.onnx", "--max-bytes", "1KB"), 9),
     "onto_itself": (("convert", "encoder.onnx", "-r", "rules.toml", "-o", "encoder.onnx"), 8),
     "no_folder": (("convert", "encoder.onnx", "-r", "rules.toml", "-o", "no/out.onnx"), 8),
-    "no_sidecar": (("verify", "encoder.onnx", "encoder.onnx", "--provenance"), 3),
+    "no_sidecar": (("verify", "encoder.onnx", "encoder.onnx", "--provenance"), 4),
 }
 
 

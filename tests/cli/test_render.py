@@ -75,7 +75,7 @@ def test_quiet_prints_the_last_line_only(oprep, pipeline, arguments):
 
 def test_verbose_lists_every_site_with_its_numbers(oprep, pipeline, arguments):
     pipeline(VERIFIED)
-    assert "pass  blocks.1.mlp.act  0.8125 became" in oprep(*arguments, "-v").err
+    assert "pass  blocks.0.mlp.act  0.8125 became 0.81250024" in oprep(*arguments, "-v").err
 
 
 def test_a_report_that_is_not_ok_is_exit_4(oprep, pipeline):

@@ -133,8 +133,8 @@ def test_no_line_of_any_text_is_a_workflow_command():
         ("unverified", "not verified"),
         ("accepted", "accepted: `no evidence`"),
         ("unchanged", "unchanged"),
-        ("planned", "nothing was written"),
-        ("failed", "failed, nothing was written"),
+        ("planned", "no model was written"),
+        ("failed", "failed, no model was written"),
     ],
 )
 def test_the_last_line_says_what_is_not_proven(name, words):
