@@ -157,9 +157,7 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
         if i == count:
             if leaves:
                 return state.why is not None and state.why.note(
-                    state,
-                    f"the product also has the factor `{_named(state, leaves)}`",
-                    0.2,
+                    state, f"the product also has the factor {_named(state, leaves)}", 0.2
                 )
             return then(number / wanted.value, width + wanted.width)
         factor = factors[i]
@@ -292,7 +290,7 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
         if i == count:
             if leaves:
                 return state.why is not None and state.why.note(
-                    state, f"the sum also has the term `{_named(state, leaves)}`", 0.2
+                    state, f"the sum also has the term {_named(state, leaves)}", 0.2
                 )
             return _finish(state, cut, offset, scale, width, number, then)
         term = terms[i]
@@ -426,4 +424,9 @@ def _explain_scale(state: State, scale: float, wanted: Wanted) -> str:
 
 
 def _named(state: State, leaves: dict[Any, float]) -> str:
-    return state.view.value_name(next(iter(leaves)))
+    """Name what is too much; say so where it would be a constant but for its caller."""
+    for value in leaves:
+        why = state.view.not_constant(value)
+        if "override" in why:
+            return why
+    return f"`{state.view.value_name(next(iter(leaves)))}`"

@@ -62,7 +62,7 @@ class NodeForm:
 
     `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
     attributes that may be present: others are a miss (None: any). `when` is over the parameters;
-    `dtypes` are those of the first input on which the form means the same (empty: all).
+    `changed` says what is different in this opset where it does not hold; `dtypes` are those of the first input on which the form means the same (empty: all).
     """
 
     op: str
@@ -75,6 +75,7 @@ class NodeForm:
     outputs: int = 1
     output: int = 0
     when: Expression | None = None
+    changed: str = ""
     dtypes: frozenset[str] = frozenset()
 
 
@@ -199,8 +200,9 @@ def _condition(state: State, node: int, form: NodeForm) -> bool:
     environment = _Parameters(state, node, form)
     if evaluate(form.when, environment) is True:
         return True
+    means = form.changed or f"`{form.op}` means something else here"
     return state.why is not None and state.why.note(
-        state, f"`{form.op}` means something else here: {explain(form.when, environment)}", 0.4
+        state, f"{means}: {explain(form.when, environment)}", 0.4
     )
 
 
@@ -402,15 +404,18 @@ def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
         if constant is None:
             return state.why is not None and state.why.note(
                 state,
-                f"`{label}` is `{state.view.value_name(value)}`, no constant; "
+                f"`{label}`: {state.view.not_constant(value)}, "
                 f"the rule wants {show(_unwrapped(wanted))}",
                 0.5,
             )
         got = plain_of(constant)
         if _axis_equal(state, node, label, wanted, got):
             return then()
+        wish = "the rule leaves it out" if wanted is None else (
+            f"the rule wants {show(_unwrapped(wanted))}"
+        )
         return state.why is not None and state.why.note(
-            state, f"`{label}` is {show(got)}, the rule wants {show(_unwrapped(wanted))}", 0.5
+            state, f"`{label}` is `{state.view.value_name(value)}` ({show(got)}), {wish}", 0.5
         )
 
     return match

@@ -530,7 +530,7 @@ def _number(term: Number | Literal | ListOf) -> Matcher:
         name = state.view.value_name(value) if state.why is not None else ""
         if constant is None:
             return state.why is not None and state.why.note(
-                state, f"`{name}` is no constant, the rule wants {text}", 0.3
+                state, f"{state.view.not_constant(value)}, the rule wants {text}", 0.3
             )
         got = constant.scalar if isinstance(wanted, Wanted) else plain_of(constant)
         if isinstance(wanted, Wanted):

@@ -77,7 +77,7 @@ class Bindings:
 
 def typings(view: View, bound: Mapping[str, Any]) -> int:
     """Count the typings that a condition has to hold for: one per call of a function."""
-    if view.region.path[:1] != ("function",):
+    if view.region.function is None:
         return 1
     values = [v for v in bound.values() if not isinstance(v, Attribute | Absent | Many)]
     return max((len(view.dtypes(value)) for value in values), default=1)

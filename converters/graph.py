@@ -87,6 +87,13 @@ class Region:
     results: frozenset[Value] = frozenset()
     by_op: dict[str, list[int]] = field(default_factory=dict)
 
+    @property
+    def function(self) -> tuple[str, str, str] | None:
+        """Give (domain, name, overload) of the function that this region lies in, if in one."""
+        if self.path and self.path[0][0] == "function":
+            return (self.path[0][1], self.path[0][2], self.path[0][3])
+        return None
+
 
 class View(Protocol):
     """What a front-end answers about one region beyond its lists."""
@@ -103,6 +110,9 @@ class View(Protocol):
 
     def is_constant(self, value: Value) -> bool:
         """Tell whether a value is a constant of any size."""
+
+    def not_constant(self, value: Value) -> str:
+        """Say why a value is no constant, for a message."""
 
     def attribute(self, node: int, name: str) -> Any:
         """Give an attribute as plain data; None where it is absent."""

@@ -106,17 +106,19 @@ def _arithmetic_anchor(compiled: Compiled, view: View) -> Anchor | None:
 
 
 def at(
-    state: State, compiled: Compiled, anchor: Anchor, node: int, done: set[tuple[int, int]] | None
+    state: State, compiled: Compiled, anchor: Anchor, node: int, done: set[tuple[int, int]]
 ) -> Match | None:
-    """Try one alternative from one anchor node, the outermost root first."""
+    """Try one alternative from one anchor node, the outermost root first.
+
+    A root that matches without the anchor belongs to another anchor: its turn will come.
+    """
     for root in reversed(list(climb(state.view, compiled, anchor, node))):
         key = (compiled.order, root)
-        if done is not None and key in done:
+        if key in done:
             continue
         found = attempt(state, compiled, root)
-        if found is not None:
-            if done is not None:
-                done.add(key)
+        if found is not None and node in found.nodes:
+            done.add(key)
             return found
     return None
 

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from oprep.converters.files import read
+from oprep.converters.files import Content, read
 from oprep.converters.report import FileRecord
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.load import load_opset
@@ -55,7 +55,7 @@ def load_rules(
             records.append(FileRecord(f"opset {item}", found[-1].sha256, 0))
         else:
             path = Path(item)
-            content = read(path, max_bytes=MAX_RULES, exit_code=ExitCode.RULES)
+            content = _read_rules(path)
             found.append(load_opset(content.data, path.stem, file=path.name))
             records.append(FileRecord(path.name, content.sha256, len(content.data)))
     for name in opsets:
@@ -65,6 +65,21 @@ def load_rules(
     if no_code:
         _refuse_code(found)
     return found, records
+
+
+def _read_rules(path: Path) -> Content:
+    try:
+        return read(path, max_bytes=MAX_RULES, exit_code=ExitCode.RULES)
+    except OprepError as error:
+        if error.exit_code is not ExitCode.LIMIT:
+            raise
+        raise OprepError(
+            f"`{path.name}` is too large for a rule file",
+            path.name,
+            (f"a rule file has at most {MAX_RULES} bytes",),
+            "split it, and give each part with `-r`",
+            ExitCode.LIMIT,
+        ) from error
 
 
 def _one_definition(opsets: Sequence[Opset]) -> None:

@@ -57,8 +57,8 @@ def region_key(view: OnnxView) -> list[list[Any]]:
         index, name, *position = scope.region.path[-1]
         steps.append([scope.parent.region.outputs[index][0], name, *position])
         scope = scope.parent
-    if scope is not None and scope.region.path[:1] == ("function",):
-        steps.append(list(scope.region.path[:4]))
+    if scope is not None and scope.region.function is not None:
+        steps.append(["function", *scope.region.function])
     return steps[::-1]
 
 

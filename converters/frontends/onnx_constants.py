@@ -62,6 +62,11 @@ class Constants:
             self._initializers = found
         return self._initializers
 
+    def overrides(self, value: str) -> bool:
+        """Tell whether a caller can give another value for an initializer of this region."""
+        _ = self.initializers
+        return value in self.overridable
+
     def is_constant(self, value: str) -> bool:
         """Tell whether a value is a constant of any size."""
         if self.get(value) is not None:

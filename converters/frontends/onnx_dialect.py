@@ -194,7 +194,19 @@ def _form(
         commutative=function.commutative,
         floats=function.floats,
         when=form.when,
+        changed=_changed(form, opset),
         dtypes=frozenset() if function.floats else dtypes,
+    )
+
+
+def _changed(form: OnnxForm, opset: int) -> str:
+    """Say that an op means something else in this opset than in later ones."""
+    if form.when is None or form.until is None:
+        return ""
+    names = " and ".join(f"`{slot.name}`" for slot in form.attributes) or "it"
+    return (
+        f"{names} of `{form.op}` means something else in opset {opset} than from "
+        f"{form.until + 1} on"
     )
 
 

@@ -83,6 +83,15 @@ class OnnxView:
         """Tell whether a value is a constant of any size."""
         return self.constants.is_constant(value)
 
+    def not_constant(self, value: Any) -> str:
+        """Say why a value is no constant, for a message."""
+        scope: OnnxView | None = self
+        while scope is not None:
+            if scope.constants.overrides(value):
+                return f"`{value}` is an initializer that is also an input, a caller can override it"
+            scope = scope.parent
+        return f"`{value}` is no constant"
+
     def open(self, node: int) -> Opened | None:
         """Read a node as part of a product or a sum; None where it is not one."""
         op, got = self.region.ops[node], self.region.inputs[node]
@@ -190,8 +199,8 @@ class OnnxGraph:
             if (function.domain, function.name) in leave:
                 continue
             own = {entry.domain: entry.version for entry in function.opset_import}
-            path = ("function", function.domain, function.name, function.overload)
-            self._add(function, f"function {function.domain}::{function.name}", path, None, own)
+            step = ("function", function.domain, function.name, function.overload)
+            self._add(function, f"function {function.domain}::{function.name}", (step,), None, own)
 
     @property
     def opset(self) -> int:
@@ -206,7 +215,7 @@ class OnnxGraph:
         parent: OnnxView | None,
         imports: Mapping[str, int],
     ) -> OnnxView:
-        kind = "function" if path[:1] == ("function",) and len(path) == 4 else "graph"
+        kind = "function" if len(path) == 1 and path[0][0] == "function" else "graph"
         region = Region(label, path, kind, parent.region if parent else None)
         nodes = list(graph.node)
         opset = imports.get("", imports.get("ai.onnx", 1))

@@ -245,8 +245,8 @@ class Conversion:
         for domain in wanted - set(used):
             missing[domain] = (known.get(domain, 1), "")
         import_domains(proto, missing)
-        changed = {match.view.region.path[1:4] for match in matches
-                   if match.view.region.path[:1] == ("function",)}  # fmt: skip
+        functions = (match.view.region.function for match in matches)
+        changed = {function for function in functions if function is not None}
         import_in_functions(proto, changed)
 
     def _new_domains(self, matches: Sequence[Match]) -> set[tuple[str, str]]:

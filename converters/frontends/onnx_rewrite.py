@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from oprep.converters.frontends.onnx_constants import FOLDED
 from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView
+from oprep.converters.frontends.onnx_lint import lint
+from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.match import Match
 from oprep.converters.plan import settle
 
@@ -150,17 +152,35 @@ def rewrite(graph: OnnxGraph, matches: Sequence[Match], write: Write) -> ModelPr
     return model
 
 
+def load_graph(data: bytes, name: str = "model") -> OnnxGraph:
+    """Parse, lint and index a model given as bytes."""
+    model = parse(data, name)
+    lint(model, name)
+    return OnnxGraph(model)
+
+
+def rebuild(graph: OnnxGraph) -> bytes:
+    """Write a model through the same steps as a rewrite, with nothing to replace."""
+    model = rewrite(graph, [], lambda match, results, fresh: [])
+    for view in graph.views:
+        target = graph_at(model, view.region.path)
+        _reorder(target.node, len(view.nodes), set(), [])
+        _sort_topologically(target.node)
+    data: bytes = model.SerializeToString()
+    return data
+
+
 def graph_at(model: ModelProto, path: tuple[Any, ...]) -> Any:
     """Follow a region path from a model to a GraphProto or FunctionProto."""
     target: Any = model.graph
     steps = path
-    if path[:1] == ("function",):
-        _, domain, name, overload = path[:4]
+    if path and path[0][0] == "function":
+        _, domain, name, overload = path[0]
         target = next(
             item for item in model.functions
             if (item.domain, item.name, item.overload) == (domain, name, overload)
         )  # fmt: skip
-        steps = path[4:]
+        steps = path[1:]
     for step in steps:
         attribute = next(item for item in target.node[step[0]].attribute if item.name == step[1])
         target = attribute.g if len(step) == 2 else attribute.graphs[step[2]]

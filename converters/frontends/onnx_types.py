@@ -41,7 +41,7 @@ class Types:
         return tuple(typed[1] for typed in self._all(view, value, 1))
 
     def _all(self, view: OnnxView, value: str, part: int) -> list[Typed]:
-        if view.region.path[:1] == ("function",):
+        if view.region.function is not None:
             return self._in_function(view, value)
         scope: OnnxView | None = view
         while scope is not None:

@@ -7,7 +7,7 @@ from functools import cache
 import onnx
 import pytest
 
-from oprep.converters.frontends.onnx_graph import load_graph, rebuild
+from oprep.converters.frontends.onnx_rewrite import load_graph, rebuild
 
 PARTS = 8
 
