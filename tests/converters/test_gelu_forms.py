@@ -200,6 +200,11 @@ def test_two_sites_around_one_erf_both_go_and_the_erf_with_them() -> None:
     assert_same_numbers(model, artifact)
 
 
+def test_two_sites_around_one_erf_are_both_found_by_a_rule_of_one_equation() -> None:
+    report, _ = converted(decoys.two_that_share_erf(), text=GELU)
+    assert report.matches == 2
+
+
 def test_gelu_in_a_longer_product_is_found() -> None:
     model = decoys.in_a_longer_product()
     count, artifact = converted_gelu(model)
