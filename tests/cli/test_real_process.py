@@ -1,0 +1,122 @@
+"""Real runs of real models in a process of their own: signals, hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RULES = """format = 1
+[[op]]
+name = "acme::relu"
+onnx = { domain = "com.acme", type = "Relu" }
+body = "relu(x)"
+[[rule]]
+name    = "relu"
+replace = "relu(x)"
+with    = "acme::relu(x)"
+"""
+
+ENDLESS = """
+<ir_version: 8, opset_import: ["" : 17]>
+endless (float[4] x) => (float[4] y) {
+    trips = Constant <value: tensor = int64 t {1000000000000}> ()
+    go = Constant <value: tensor = bool t {1}> ()
+    y = Loop (trips, go, x) <body = step (int64 i, bool c, float[4] s) => (bool d, float[4] t) {
+        d = Identity (c)
+        t = Relu (s)
+    }>
+}
+"""
+
+HOSTILE = "a\n::error::x\x1b[31m##vso[task]\u202e`|" + "y" * 300
+
+
+def program(*words: str) -> list[str]:
+    return [sys.executable, "-m", "oprep", *words]
+
+
+def children_of(process: int) -> set[int]:
+    """Give the processes that have this one as parent."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = status.read_text().rsplit(")", 1)[1].split()[1]
+        except OSError:
+            continue
+        if int(parent) == process:
+            found.add(int(status.parent.name))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rules.toml").write_text(RULES)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
+)
+def test_p26_a_signal_leaves_no_child_and_no_file(number, code, folder):
+    import onnx
+
+    onnx.save(onnx.parser.parse_model(ENDLESS), folder / "endless.onnx")
+    before = sorted(path.name for path in folder.iterdir())
+    words = program("convert", "endless.onnx", "-r", "rules.toml", "-o", "out.onnx")
+    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        children: set[int] = set()
+        end = time.monotonic() + 60
+        while not children and time.monotonic() < end:
+            time.sleep(0.1)
+            children = children_of(process.pid)
+        assert children
+        time.sleep(1)
+        children = children_of(process.pid)
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert shown.startswith("error: ")
+    assert "Traceback" not in shown
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+
+
+def test_p31_names_in_a_model_cannot_speak_to_terminal_or_ci(folder):
+    import onnx
+    from onnx import TensorProto, helper
+
+    def value(name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
+
+    node = helper.make_node("Relu", [f"{HOSTILE}1"], [f"{HOSTILE}2"], name=HOSTILE)
+    graph = helper.make_graph([node], HOSTILE, [value(f"{HOSTILE}1")], [value(f"{HOSTILE}2")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "hostile.onnx")
+    reports = ("--report", "r.xml", "--report", "r.md")
+    words = program("convert", "hostile.onnx", "-r", "rules.toml", "-o", "out.onnx", *reports)
+    env = {**os.environ, "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    done = subprocess.run(
+        [*words, "-v", "--json"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rules"][0]["sites"][0]["nodes"] == [HOSTILE]
+    texts = [(folder / name).read_text() for name in ("r.xml", "r.md", "summary.md")]
+    for text in (done.stderr, *texts):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "##vso[" not in text
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
+    assert not [line for line in done.stdout.splitlines() if line.lstrip().startswith("::")]
