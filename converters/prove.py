@@ -25,13 +25,6 @@ class Proof:
     notes: tuple[str, ...]
     sets: tuple[InputSet, ...] = ()
 
-    def saved_inputs(self) -> dict[str, bytes]:
-        """Give every input set as an `.npz` file, by file name, to be replayed by `--inputs`."""
-        return {
-            f"{number:02d}-{_file_name(item.name)}.npz": _npz(item)
-            for number, item in enumerate(self.sets)
-        }
-
 
 def prove(subject: Subject, *, progress: Callable[[str], None] | None = None) -> Proof:
     """Run all checks, the cheap ones first; the children of `subject` are gone afterwards."""
@@ -47,22 +40,3 @@ def prove(subject: Subject, *, progress: Callable[[str], None] | None = None) ->
             subject.note("models ran without file system isolation, which this kernel lacks")
     differing = first_failing(results, subject.plan)
     return Proof(results, trials.records, differing, tuple(subject.notes), trials.sets)
-
-
-def _file_name(name: str) -> str:
-    kept = "".join(char if char.isalnum() or char in "._=" else "-" for char in name)
-    return "-".join(part for part in kept.split("-") if part)[:80] or "set"
-
-
-def _npz(item: InputSet) -> bytes:
-    import io
-
-    import numpy as np
-
-    buffer = io.BytesIO()
-    arrays = {
-        name: array.astype(str) if array.dtype.kind == "O" else array
-        for name, array in item.arrays.items()
-    }
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()

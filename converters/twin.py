@@ -91,7 +91,8 @@ class Twin:
 
 def build_twin(model: ModelProto, plan: TwinPlan, chosen: Sequence[int] | None = None) -> Twin:
     """Build the twin of the sites with the indexes `chosen` (all by default); `model` stays."""
-    from oprep.converters.lifting import CannotLift, Lifting
+    from oprep.converters.lifting import Lifting
+    from oprep.converters.twin_copy import CannotLift
 
     lifting = Lifting(model, plan)
     columns: dict[int, SiteColumns] = {}
@@ -101,7 +102,7 @@ def build_twin(model: ModelProto, plan: TwinPlan, chosen: Sequence[int] | None =
             columns[index] = lifting.site(plan.sites[index])
         except CannotLift as error:
             refused[index] = str(error)
-    return Twin(lifting.finish(), columns, refused)
+    return Twin(lifting.copy.finish(), columns, refused)
 
 
 def outputs_of(column: Column) -> Iterator[str]:

@@ -10,9 +10,142 @@ from oprep.converters.twin import RegionPath, TwinPlan, TwinSite, build_twin, de
 from oprep.opsets.rule import Tolerance
 from tests.converters.proving import MAIN, check, function, model, outputs, site, sites
 
+IN_IF = model(
+    """g (float[N] x, bool c) => (float[N] y) {
+      y = If(c) <
+        then_branch = t () => (float[N] a) { s = Sigmoid(x)
+          a = Mul(x, s) },
+        else_branch = e () => (float[N] b) { n = Neg(x)
+          b = Relu(n) }>
+    }"""
+)
+NESTED_IF = model(
+    """g (float[N] x, bool c, bool d) => (float[N] y) {
+      y = If(c) <
+        then_branch = t () => (float[N] a) {
+          a = If(d) <
+            then_branch = tt () => (float[N] p) { p = Relu(x) },
+            else_branch = te () => (float[N] q) { q = Neg(x) }> },
+        else_branch = e () => (float[N] b) { b = Exp(x) }>
+    }"""
+)
+IN_LOOP = model(
+    """g (float[N] x, int64 n) => (float[M] y) {
+      y = Loop(n, , x) <body = b (int64 i, bool go, float[K] s) => (bool on, float[L] after) {
+        on = Identity(go)
+        r = Relu(s)
+        after = Concat<axis = 0>(r, s) }>
+    }"""
+)
+IF_IN_LOOP = model(
+    """g (float[N] x, int64 n) => (float[N] y) {
+      y = Loop(n, , x) <body = b (int64 i, bool go, float[N] s) => (bool on, float[N] after) {
+        on = Identity(go)
+        two = Constant<value_int = 2>()
+        odd = Mod(i, two)
+        c = Cast<to = 9>(odd)
+        after = If(c) <
+          then_branch = t () => (float[N] a) { a = Relu(s) },
+          else_branch = e () => (float[N] b) { b = Neg(s) }> }>
+    }"""
+)
+LOOP_IN_LOOP = model(
+    """g (float[N] x, int64 n) => (float[N] y) {
+      y = Loop(n, , x) <body = b (int64 i, bool go, float[N] s) => (bool on, float[N] after) {
+        on = Identity(go)
+        after = Loop(i, , s) <
+          body = c (int64 j, bool g2, float[N] t) => (bool o2, float[N] u) {
+            o2 = Identity(g2)
+            u = Neg(t) }> }>
+    }"""
+)
+IN_SCAN = model(
+    """g (float[N, 3] x, float[3] start) => (float[3] last, float[N, 3] all) {
+      last, all = Scan<num_scan_inputs = 1,
+        body = b (float[3] st, float[3] xs) => (float[3] so, float[3] os) {
+          r = Relu(xs)
+          so = Add(st, r)
+          os = Tanh(so) }>(start, x)
+    }"""
+)
+BACKWARDS_SCAN = model(
+    """g (float[3, N] x, float[3] start) => (float[3] last) {
+      last = Scan<num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+        body = b (float[3] st, float[3] xs) => (float[3] so) {
+          d = Sub(st, xs)
+          so = Relu(d) }>(start, x)
+    }"""
+)
+IF_IN_SCAN = model(
+    """g (float[N, 3] x, float[3] start) => (float[3] last) {
+      last = Scan<num_scan_inputs = 1,
+        body = b (float[3] st, float[3] xs) => (float[3] so) {
+          total = ReduceSum<keepdims = 0>(xs)
+          zero = Constant<value_float = 0.0>()
+          c = Greater(total, zero)
+          so = If(c) <
+            then_branch = t () => (float[3] a) { a = Relu(xs) },
+            else_branch = e () => (float[3] b) { b = Neg(xs) }> }>(start, x)
+    }"""
+)
+FUNCTIONS = model(
+    """g (float[N] x) => (float[N] y, float[N] z) {
+      y = f.inner(x)
+      h = f.outer(x)
+      z = f.inner(h)
+    }
+    <domain: "f", opset_import: ["": 17]>
+    inner (i) => (o) {
+      j = Neg(i)
+      o = Relu(j) }
+    <domain: "f", opset_import: ["": 17, "f": 1]>
+    outer (i) => (o) {
+      j = f.inner(i)
+      k = Sin(j)
+      o = Relu(k) }""",
+    extra=', "f": 1',
+)
+IF_IN_FUNCTION = model(
+    """g (float[N] x, bool c) => (float[N] y) { y = f.pick(x, c) }
+    <domain: "f", opset_import: ["": 17]>
+    pick (i, c) => (o) {
+      o = If(c) <then_branch = t () => (float[N] a) { a = Relu(i) },
+                 else_branch = e () => (float[N] b) { b = Neg(i) }> }""",
+    extra=', "f": 1',
+)
+FUNCTION_IN_IF = model(
+    """g (float[N] x, bool c) => (float[N] y) {
+      y = If(c) <then_branch = t () => (float[N] a) { a = f.act(x) },
+                 else_branch = e () => (float[N] b) { b = f.act(x) }> }
+    <domain: "f", opset_import: ["": 17]> act (i) => (o) { o = Relu(i) }""",
+    extra=', "f": 1',
+)
+MAIN_GRAPH = model("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+PICK = function("pick")
+PLACES: dict[str, tuple[ModelProto, RegionPath, str, str, str]] = {
+    "main": (MAIN_GRAPH, MAIN, "y", "x", "Relu"),
+    "then": (IN_IF, ((0, "then_branch"),), "s", "x", "Sigmoid"),
+    "else": (IN_IF, ((0, "else_branch"),), "b", "n", "Relu"),
+    "nested then": (NESTED_IF, ((0, "then_branch"), (0, "then_branch")), "p", "x", "Relu"),
+    "nested else": (NESTED_IF, ((0, "then_branch"), (0, "else_branch")), "q", "x", "Neg"),
+    "outer else": (NESTED_IF, ((0, "else_branch"),), "b", "x", "Exp"),
+    "loop": (IN_LOOP, ((0, "body"),), "r", "s", "Relu"),
+    "if in loop, then": (IF_IN_LOOP, ((0, "body"), (4, "then_branch")), "a", "s", "Relu"),
+    "if in loop, else": (IF_IN_LOOP, ((0, "body"), (4, "else_branch")), "b", "s", "Neg"),
+    "loop in loop": (LOOP_IN_LOOP, ((0, "body"), (1, "body")), "u", "t", "Neg"),
+    "scan": (IN_SCAN, ((0, "body"),), "r", "xs", "Relu"),
+    "scan, after": (IN_SCAN, ((0, "body"),), "os", "so", "Tanh"),
+    "backwards scan": (BACKWARDS_SCAN, ((0, "body"),), "so", "d", "Relu"),
+    "if in scan": (IF_IN_SCAN, ((0, "body"), (3, "then_branch")), "a", "xs", "Relu"),
+    "function": (FUNCTIONS, function("inner"), "o", "j", "Relu"),
+    "outer function": (FUNCTIONS, function("outer"), "k", "j", "Sin"),
+    "if in function": (IF_IN_FUNCTION, (*PICK, (0, "else_branch")), "b", "i", "Neg"),
+    "function in if": (FUNCTION_IN_IF, function("act"), "o", "i", "Relu"),
+}
+
 
 def right_and_wrong(place: str) -> tuple[ModelProto, TwinSite, TwinSite]:
-    proto, region, value, reads, op, _ = PLACES[place]
+    proto, region, value, reads, op = PLACES[place]
     right = site("right", region, value, f"{{out}} = {op}({reads})", [reads])
     off = f"{{t}}_r = {op}({reads}) {{t}}_f = Constant<value_float = 1.01>()"
     wrong = site("wrong", region, value, off + " {out} = Mul({t}_r, {t}_f)", [reads])
