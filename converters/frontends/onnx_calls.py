@@ -187,9 +187,6 @@ def named_operands(
             inputs[at] = _list_input(op, name, value)
         elif name in formal.attributes:
             attributes[name] = plain(value)
-            if isinstance(attributes[name], Tensor):
-                message = f"`{key}` of `{op}` is an attribute in opset {writer.opset}"
-                raise writer.error(message, "pass a constant")
         elif not _is_default(op, key, value):
             raise _no_parameter(writer, op, key)
     _require(writer, op, attributes)
@@ -259,7 +256,4 @@ def custom_operands(
             inputs += value if isinstance(value, tuple) else [value]
         elif name in given:
             attributes[name], kinds[name] = plain(value), ATTRIBUTE_KINDS[kind]
-            if isinstance(attributes[name], Tensor):
-                message = f"`{name}` of `{op.onnx}` is an attribute, a tensor is given"
-                raise writer.error(message, "bind a constant")
     return inputs, attributes, kinds

@@ -235,10 +235,6 @@ class _Walk:
         outputs: int,
     ) -> list[Any]:
         """Write a node that no schema describes: positions are inputs, keywords are attributes."""
-        for key, value in attributes.items():
-            if isinstance(value, Tensor):
-                message = f"`{key}` of `{domain}::{op}` is a tensor, an attribute is wanted"
-                raise self.writer.error(message, "pass it by position")
         like = next((item for item in arguments if isinstance(item, Tensor)), None)
         inputs = [self.writer.settle(item, like) for item in arguments]
         results = [Tensor(self.writer.fresh(op.lower())) for _ in range(outputs)]

@@ -105,6 +105,9 @@ class NodeWriter:
         node.input.extend(names)
         node.output.extend(item.name for item in outputs)
         for name, value in attributes.items():
+            if isinstance(value, Tensor):
+                message = f"`{name}` of `{op}` is an attribute, a tensor is given"
+                raise self.error(message, "pass a constant")
             if value is not None and value is not ABSENT:
                 node.attribute.append(values.attribute(name, kinds[name], value))
         self.nodes.append(node)
