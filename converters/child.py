@@ -24,9 +24,10 @@ REQUEST_LIMIT = 1 << 40
 
 def main(setup: Mapping[str, Any]) -> None:
     """Run tasks from descriptor `requests` and answer on descriptor `results`."""
+    sandbox.be_first_to_go()
+    sandbox.drop_capabilities()
     sandbox.die_with(setup["parent"])
     sandbox.no_core_dump()
-    sandbox.be_first_to_go()
     sandbox.limit_memory(None, setup["memory"])
     requests, results = setup["requests"], setup["results"]
     for descriptor in (requests, results):

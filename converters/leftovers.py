@@ -8,6 +8,7 @@ model or sidecar in the folder still names them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from pathlib import Path
 from oprep.converters.staging import fsync_folder, hidden_name, stage
 
 DATA_NAME = re.compile(r"[0-9a-f]{32}\.data")
+OUR_OWN = re.compile(r"\..+\.oprep-(old|.*\.tmp)", re.DOTALL)
+"""Lists and staged files: they name data, but nobody loads them."""
 MAX_LIST = 1 << 20
 MAX_SIDECAR = 1 << 26
 MAX_SEARCHED = 1 << 31
@@ -47,12 +50,16 @@ class Leftovers:
         self._names = set(names)
         if names:
             text = "".join(f"{name}\n" for name in names).encode()
-            stage(self._folder, self._owner, [text], size=None, mode=None).rename(self._list.name)
+            staged = stage(self._folder, self._owner, [text], size=None, mode=None)
+            try:
+                staged.rename(self._list.name)
+            finally:
+                staged.discard()
             fsync_folder(self._folder)
 
     def hide_sidecar(self) -> None:
         """Let no sidecar vouch for a model that it does not belong to, not even for a moment."""
-        with contextlib.suppress(FileNotFoundError):
+        if os.path.lexists(self._sidecar):
             os.replace(self._sidecar, self._old_sidecar)
             fsync_folder(self._folder)
 
@@ -64,16 +71,23 @@ class Leftovers:
             self.remove()
 
     def remove(self) -> None:
-        """Remove what no model in the folder names, then the list and the old sidecar."""
+        """Remove what no model in the folder names, then the list and the old sidecar.
+
+        Where a file could not be searched now, the list stays for the next run.
+        """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._old_sidecar)
+        searched = True
         for name in sorted(self._names):
-            if not self._still_named(name.encode()):
+            named = self._still_named(name.encode())
+            searched = searched and named is not None
+            if named is False:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._folder / name)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._list)
-            fsync_folder(self._folder)
+        if searched:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._list)
+                fsync_folder(self._folder)
 
     def _listed(self) -> list[str]:
         text = _small(self._list, MAX_LIST).decode("utf-8", "replace")
@@ -87,29 +101,27 @@ class Leftovers:
             return []
         return [name for name in names if DATA_NAME.fullmatch(name)]
 
-    def _still_named(self, name: bytes) -> bool:
-        """Search the folder's files for a name; whatever cannot be searched may hold it."""
+    def _still_named(self, name: bytes) -> bool | None:
+        """Search the folder's files for a name; None where one could not be searched."""
         with os.scandir(self._folder) as entries:
-            for count, entry in enumerate(entries):
-                if count >= MAX_FILES or self._holds(entry, name):
-                    return True
-        return False
-
-    def _holds(self, entry: os.DirEntry[str], name: bytes) -> bool:
-        if entry.name == self._list.name or DATA_NAME.fullmatch(entry.name):
-            return False
+            paths = [entry.path for entry in itertools.islice(entries, MAX_FILES + 1)]
         try:
-            return _mentions(entry.path, name)
+            return len(paths) > MAX_FILES or any(
+                _mentions(path, name) for path in paths if _may_be_model(os.path.basename(path))
+            )
         except (OSError, ValueError):
-            return True
+            return None
+
+
+def _may_be_model(name: str) -> bool:
+    return not (OUR_OWN.fullmatch(name) or DATA_NAME.fullmatch(name))
 
 
 def _small(path: Path, limit: int) -> bytes:
     """Read a regular file if there is one of at most `limit` bytes; nothing otherwise."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    if not os.path.isfile(path) or os.path.islink(path):
         return b""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode) or state.st_size > limit:
@@ -121,7 +133,10 @@ def _small(path: Path, limit: int) -> bytes:
 
 def _mentions(path: str, name: bytes) -> bool:
     """Tell whether a regular file small enough for a model holds these bytes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_SEARCHED:

@@ -134,6 +134,7 @@ class _Interpreter:
             os.killpg(self.process.pid, signal.SIGKILL)
         _kill_strays(self.token)
         status = self.process.wait()
+        _kill_strays(self.token)  # one that was just starting another program had no environment
         for descriptor in (self.requests, self.results):
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -19,6 +19,9 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 RULE_PATH_BENEATH = 1
 
+CAPABILITY_VERSION = 0x20080522
+FILE_ACCESS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 TRUNCATE, IOCTL_DEVICE = 1 << 14, 1 << 15
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
@@ -50,6 +53,21 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def drop_capabilities() -> None:
+    """Give up what root may do beyond its own files: raise limits, look into other processes.
+
+    Access to files of other users stays, for a model mounted into a container is often one.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    sets = ctypes.create_string_buffer(24)
+    if getattr(libc, "capget", None) is None or libc.capget(header, sets):
+        return
+    effective, permitted, _, *_ = struct.unpack("=6I", sets.raw)
+    kept = struct.pack("=6I", effective & FILE_ACCESS, permitted & FILE_ACCESS, 0, 0, 0, 0)
+    libc.capset(header, kept)
 
 
 def be_first_to_go() -> None:
