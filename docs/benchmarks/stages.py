@@ -1,0 +1,42 @@
+"""The steps of a conversion between the bytes that are read and those that are written, timed."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from oprep.converters.frontends.onnx_external import external_files
+from oprep.converters.frontends.onnx_lint import lint
+from oprep.converters.frontends.onnx_model import Conversion, OnnxModel
+from oprep.converters.frontends.onnx_parse import parse
+from oprep.converters.rules import load_rules
+from oprep.converters.writing import stamp
+
+STEPS = ("parse", "lint", "index", "match", "replace", "write")
+OPSETS, _ = load_rules([], ["activations"])
+
+
+def rewrite(data: bytes) -> tuple[dict[str, float], int]:
+    """Rewrite with all shipped rules; give the seconds of each step and the sites replaced.
+
+    `replace` is with the lint of the result.
+    """
+    marks = [time.perf_counter()]
+    proto = parse(data, "model")
+    marks.append(time.perf_counter())
+    lint(proto, "model")
+    external_files(proto, Path())
+    marks.append(time.perf_counter())
+    model = OnnxModel(proto, None, data, hashlib.sha256(data).hexdigest())
+    conversion = Conversion(model, OPSETS)
+    marks.append(time.perf_counter())
+    matches = conversion.plan().matches
+    marks.append(time.perf_counter())
+    result, _ = conversion.rewritten(matches)
+    stamp(result, "")
+    marks.append(time.perf_counter())
+    result.SerializeToString(deterministic=True)
+    marks.append(time.perf_counter())
+    seconds = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return dict(zip(STEPS, seconds, strict=True)), len(matches)
