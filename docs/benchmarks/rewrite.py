@@ -61,7 +61,7 @@ def build(units: int, *, wide: bool) -> bytes:
 
 
 def peer(data: bytes) -> tuple[float, int]:
-    """Rewrite with onnxscript's rewriter and one rule; give the seconds and how many it replaced."""
+    """Rewrite with onnxscript and one rule; give the seconds and how many it replaced."""
     import onnx_ir
     from onnxscript.rewriter import RewriteRuleSet, pattern
 

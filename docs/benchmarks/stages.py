@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from oprep.converters.frontends.onnx_external import external_files
@@ -38,5 +39,5 @@ def rewrite(data: bytes) -> tuple[dict[str, float], int]:
     marks.append(time.perf_counter())
     result.SerializeToString(deterministic=True)
     marks.append(time.perf_counter())
-    seconds = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    seconds = [after - before for before, after in pairwise(marks)]
     return dict(zip(STEPS, seconds, strict=True)), len(matches)
