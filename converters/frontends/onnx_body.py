@@ -44,7 +44,7 @@ def body_function(
     model's, `ops` the custom ops that the body may call.
     Raise OprepError (exit EXPECTATION) where this opset cannot say the body.
     """
-    body = _checked(op)
+    body = _checked(op, ops)
     if attributes is None and opset < CAST_LIKE and _plain_parameters(op):
         raise OprepError(
             f"the body of `{op.onnx}` refers to attributes",
@@ -89,8 +89,8 @@ def equal_bodies(one: FunctionProto, other: FunctionProto) -> bool:
     return bool(_shape_of(one, table) == _shape_of(other, table))
 
 
-def _checked(op: CustomOp) -> Equation:
-    """Give the body; refuse an op without one, and a body that calls itself."""
+def _checked(op: CustomOp, ops: Sequence[CustomOp]) -> Equation:
+    """Give the body; refuse an op without one, and a body that leads back to its own op."""
     if op.body is None:
         raise OprepError(
             f"`{op.onnx}` has no body",
@@ -98,16 +98,29 @@ def _checked(op: CustomOp) -> Equation:
             help="add a `body`, or pass the library that has the op",
             exit_code=ExitCode.EXPECTATION,
         )
-    roots = [*(statement.value for statement in op.body.statements), *op.body.results]
-    for part in (part for root in roots for part in walk(root)):
-        if isinstance(part, Call) and f"{part.domain}::{part.function}" in (op.name, str(op.onnx)):
+    named = {str(item.onnx): item for item in ops} | {item.name: item for item in ops if item.name}
+    waiting, seen = _called(op), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in (op.name, str(op.onnx)):
             raise OprepError(
                 f"the body of `{op.onnx}` calls itself",
                 str(op.source),
                 help="write the body in other ops",
                 exit_code=ExitCode.RULES,
             )
+        if name not in seen and name in named:
+            seen.add(name)
+            waiting += _called(named[name])
     return op.body
+
+
+def _called(op: CustomOp) -> list[str]:
+    """List the ops of other domains that a body calls."""
+    body = op.body or Equation((), ())
+    roots = [*(statement.value for statement in body.statements), *body.results]
+    calls = [part for root in roots for part in walk(root) if isinstance(part, Call)]
+    return [f"{call.domain}::{call.function}" for call in calls if call.domain]
 
 
 def _plain_parameters(op: CustomOp) -> list[str]:

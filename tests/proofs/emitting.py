@@ -67,18 +67,23 @@ def _model(
     )
 
 
-def custom_op(body: str, schema: str = "(Tensor x) -> Tensor", more: str = "") -> CustomOp:
+def custom_op(body: str, schema: str = "(Tensor x) -> Tensor", name: str = "f") -> CustomOp:
     """Declare `acme::f` (`com.acme::F`) as a rule file does."""
-    text = f"""
-format = 1
-[[op]]
-name = "acme::f"
-onnx = {{ domain = "com.acme", type = "F" }}
+    return custom_ops((name, schema, body))[0]
+
+
+def custom_ops(*rows: tuple[str, str, str]) -> tuple[CustomOp, ...]:
+    """Declare several ops (name, schema, body) in one rule file."""
+    tables = [
+        f"""[[op]]
+name = "acme::{name}"
+onnx = {{ domain = "com.acme", type = "{name.upper()}" }}
 schema = '''{schema}'''
 body = '''{body}'''
-{more}
 """
-    return load_opset(text, "rules.toml").ops[0]
+        for name, schema, body in rows
+    ]
+    return load_opset("\n".join(["format = 1", *tables]), "rules.toml").ops
 
 
 def calling(
