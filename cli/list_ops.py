@@ -42,9 +42,9 @@ def list_ops(
         )
 
     def call(progress: Progress | None) -> OpTable:
-        from oprep.converters import pipeline
+        from oprep.converters import listing
 
-        return pipeline.list_ops(
+        return listing.list_ops(
             path,
             rules=rules,
             opset=opset,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oprep.converters.pipeline import convert, list_ops, verify
+    from oprep.converters.listing import list_ops
+    from oprep.converters.pipeline import convert, verify
     from oprep.converters.report import OpTable, Report, Verdict
     from oprep.opsets.errors import ExitCode, OprepError
     from oprep.opsets.rule import Tolerance
@@ -36,7 +37,7 @@ _HOME = {
     "Tolerance": "oprep.opsets.rule",
     "Verdict": "oprep.converters.report",
     "convert": "oprep.converters.pipeline",
-    "list_ops": "oprep.converters.pipeline",
+    "list_ops": "oprep.converters.listing",
     "verify": "oprep.converters.pipeline",
 }
 

@@ -40,7 +40,7 @@ def oprep(
 @pytest.fixture
 def pipeline(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], list[dict[str, object]]]:
     """Let the pipeline answer with a value, or raise it; give the list of calls it got."""
-    from oprep.converters import pipeline as real
+    from oprep.converters import listing, pipeline
 
     def answer(value: object) -> list[dict[str, object]]:
         calls: list[dict[str, object]] = []
@@ -51,8 +51,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], list[dict[st
                 raise value
             return value
 
-        for name in ("convert", "verify", "list_ops"):
-            monkeypatch.setattr(real, name, fake)
+        for module, name in ((pipeline, "convert"), (pipeline, "verify"), (listing, "list_ops")):
+            monkeypatch.setattr(module, name, fake)
         return calls
 
     return answer

@@ -13,7 +13,7 @@ import pytest
 
 STUB = """
 import sys, time
-from oprep.converters import pipeline
+from oprep.converters import listing, pipeline
 from oprep.cli.app import run
 sys.path.insert(0, {tests!r})
 import sample_reports
@@ -27,7 +27,7 @@ def answer(*models, progress=None, **keywords):
     return sample_reports.VERIFIED
 
 pipeline.convert = pipeline.verify = answer
-pipeline.list_ops = lambda *models, **keywords: sample_reports.OPS
+listing.list_ops = lambda *models, **keywords: sample_reports.OPS
 sys.exit(run(sys.argv[1:]))
 """
 

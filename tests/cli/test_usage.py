@@ -104,21 +104,21 @@ def test_verify_and_list_ops_pass_their_options_on(oprep, pipeline):
 def test_the_pipeline_takes_every_keyword_that_the_commands_give(oprep, monkeypatch):
     import inspect
 
-    from oprep.converters import pipeline as real
+    from oprep.converters import listing, pipeline
 
-    for name, words in {
-        "convert": ("convert", "m.onnx", "-r", "r.toml", "-o", "o.onnx"),
-        "verify": ("verify", "m.onnx", "n.onnx"),
-        "list_ops": ("list-ops", "m.onnx"),
-    }.items():
-        signature = inspect.signature(getattr(real, name))
+    for module, name, words in (
+        (pipeline, "convert", ("convert", "m.onnx", "-r", "r.toml", "-o", "o.onnx")),
+        (pipeline, "verify", ("verify", "m.onnx", "n.onnx")),
+        (listing, "list_ops", ("list-ops", "m.onnx")),
+    ):
+        signature = inspect.signature(getattr(module, name))
         bound: list[inspect.BoundArguments] = []
 
         def take(*models, _signature=signature, _bound=bound, **keywords):
             _bound.append(_signature.bind(*models, **keywords))
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(real, name, take)
+        monkeypatch.setattr(module, name, take)
         oprep(*words)
         assert bound, name
 
