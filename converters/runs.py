@@ -45,12 +45,16 @@ class Runs:
     """One child and the models that it holds, by key.
 
     `seconds` limits each run, `memory` the child; every run has one thread, so that two runs of
-    one model agree to the last bit.
+    one model agree to the last bit. With `reset` every run has a session of its own: random ops
+    with a seed go on drawing within one.
     """
 
-    def __init__(self, child: Child, seconds: float, memory: int | None = None) -> None:
+    def __init__(
+        self, child: Child, seconds: float, memory: int | None = None, *, reset: bool = False
+    ) -> None:
         """Use `child`; nothing is loaded before the first run."""
         self._child, self._seconds, self._memory = child, seconds, memory
+        self._reset, self._used = reset, set[str]()
         self._open: dict[str, Opened] = {}
         self._known: dict[str, dict[str, Any]] = {}
         self.sandboxed = True
@@ -84,6 +88,7 @@ class Runs:
             return Trouble(Verdict.CANNOT_RUN, str(ended["refused"]))
         opened = Opened(ended["runtime"], tuple(ended["reasons"]), tuple(ended["outputs"]))
         self._open[key] = opened
+        self._used.discard(key)
         return opened
 
     def close(self, key: str) -> None:
@@ -104,10 +109,11 @@ class Runs:
         return self._on(key, "run_sites", payload)
 
     def _on(self, key: str, task: str, payload: Mapping[str, Any]) -> dict[str, Any] | Trouble:
-        if key not in self._open:
+        if key not in self._open or (self._reset and key in self._used):
             opened = self._reopen(key)
             if isinstance(opened, Trouble):
                 return opened
+        self._used.add(key)
         what = self._known[key]["what"]
         ended = self._call(task, {"key": key, "what": what, "seconds": self._seconds, **payload})
         if isinstance(ended, Trouble):

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters.inputs import InputSet
+from oprep.converters.randomness import draws
 from oprep.converters.report import CheckResult
 from oprep.converters.runner import Child
 from oprep.converters.runs import Loadable, Runs
@@ -73,7 +74,8 @@ class Subject:
         """Start a child of its own that may read the folders of `models`."""
         folders = tuple({item.folder for item in models if item.folder is not None})
         child = self._children.enter_context(Child(readable=folders))
-        return Runs(child, self.options.seconds, self.options.memory)
+        reset = draws(self.model) or draws(self.candidate_model)
+        return Runs(child, self.options.seconds, self.options.memory, reset=reset)
 
     @cached_property
     def runs(self) -> Runs:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto, NodeProto, parser
@@ -11,6 +13,7 @@ from onnx import ModelProto, NodeProto, parser
 from oprep.converters.checks.subject import Options, Subject
 from oprep.converters.prove import Proof, prove
 from oprep.converters.report import CheckResult
+from oprep.converters.runner import Child
 from oprep.converters.runs import Loadable
 from oprep.converters.twin import RegionPath, TwinPlan, TwinSite
 from oprep.opsets.rule import Tolerance
@@ -53,6 +56,26 @@ def site(
 def _nodes(text: str) -> tuple[NodeProto, ...]:
     graph = parser.parse_graph(f"g () => () {{ {text} }}")
     return tuple(graph.node)
+
+
+class Pool:
+    """Children that outlive a proof, since starting one takes longer than most small proofs."""
+
+    def __init__(self) -> None:
+        self.idle: list[Child] = []
+
+    @contextmanager
+    def lend(self, *, readable: tuple[Path, ...]) -> Iterator[Child]:
+        assert not readable, "a pooled child reads no folder"
+        child = self.idle.pop() if self.idle else Child()
+        try:
+            yield child
+        finally:
+            self.idle.append(child)
+
+    def close(self) -> None:
+        for child in self.idle:
+            child.close()
 
 
 def check(

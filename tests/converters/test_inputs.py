@@ -106,6 +106,16 @@ def test_an_ordered_comparison_gives_both_sides_and_the_edge() -> None:
     assert [choice["t"] for choice in inputs.choices(signature(proto))] == [0.5, 1.5, -0.5]
 
 
+def test_a_single_float_takes_the_ends_of_a_long_constant_that_it_meets() -> None:
+    bins = ", ".join(f"{10 * i}.5" for i in range(30))
+    proto = model(
+        f"""g (float low) => (bool[30] y) <float[30] bins = {{{bins}}}> {{
+          y = GreaterOrEqual(bins, low)
+        }}"""
+    )
+    assert [choice["low"] for choice in inputs.choices(signature(proto))] == [0.5, 290.5, 145.5]
+
+
 def test_a_single_bool_takes_both_values_and_many_are_mixed() -> None:
     proto = model("g (bool b, bool[64] m) => (bool[64] y) { y = And(b, m) }")
     assert [choice["b"] for choice in inputs.choices(signature(proto))] == [1.0, 0.0]

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from onnx import ModelProto
 
 from oprep.converters.report import Verdict
 from oprep.converters.twin import RegionPath, TwinPlan, TwinSite, build_twin, decode
 from oprep.opsets.rule import Tolerance
-from tests.converters.proving import MAIN, check, function, model, outputs, site, sites
+from tests.converters.proving import MAIN, Pool, check, function, model, outputs, site, sites
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made = Pool()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def pooled(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oprep.converters.checks.subject.Child", pool.lend)
+
 
 IN_IF = model(
     """g (float[N] x, bool c) => (float[N] y) {
