@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from oprep.opsets.arithmetic import BUILT_IN
@@ -77,13 +78,17 @@ def check_equation(
         if isinstance(statement.value, Call):
             callee = known.callee(statement.value)
             if callee and 0 < callee.outputs < len(statement.targets):
-                message = f"`{_title(statement.value)}` has {_count(callee.outputs, 'result')}"
+                message = f"`{_title(statement.value)}` has {counted(callee.outputs, 'result')}"
                 help = f"name at most {callee.outputs}"
                 raise text.error(f"{message}, not {len(statement.targets)}", statement.at, help)
+    for result in equation.results:
+        if isinstance(result, Number | Literal | ListOf) and what != "replace":
+            message = "a literal alone has no shape, so it cannot be a result"
+            raise text.error(message, result.at, "compute it from a variable")
     for root in _roots(equation):
         for part, in_keyword in _parts(root):
             if in_keyword and what == "with":
-                _check_asked(text, part)
+                _check_asked(text, part, "name its value in a statement before")
             else:
                 _check_part(text, part, known, what)
 
@@ -149,8 +154,10 @@ def _check_call(text: Text, call: Call, known: Known, what: str) -> None:
     for key, value in call.keywords:
         at = max(text.text.rfind(key, call.at, value.at), call.at)
         if key not in formal:
-            meant = f"write {near(key, [*formal])}" if formal else "remove it"
-            raise text.error(f"`{title}` has no parameter `{key}`", at, meant)
+            close = get_close_matches(key, formal, n=1)
+            takes = ", ".join(f"`{name}`" for name in sorted(formal)) or "none"
+            help = f"write `{close[0]}`" if close else f"remove it: `{title}` takes {takes}"
+            raise text.error(f"`{title}` has no parameter `{key}`", at, help)
         if key in given:
             message = f"`{key}` of `{title}` is given twice"
             raise text.error(message, at, "remove one of them")
@@ -169,7 +176,7 @@ def _positional(text: Text, call: Call, parameters: tuple[Parameter, ...]) -> se
     index = 0
     for argument in call.arguments:
         if index >= len(parameters):
-            message = f"`{_title(call)}` takes {_count(len(parameters), 'argument')}"
+            message = f"`{_title(call)}` takes {counted(len(parameters), 'argument')}"
             raise text.error(message, argument.at, "remove what is too much")
         parameter = parameters[index]
         if isinstance(argument, Rest) and parameter.kind != "tensors":
@@ -189,7 +196,7 @@ def _check_declared(text: Text, call: Call, known: Known) -> None:
             raise text.error(message, call.at, f"write `{name}`")
 
 
-def _check_asked(text: Text, part: Expression) -> None:
+def _check_asked(text: Text, part: Expression, help: str = "") -> None:
     """Check one part of a condition or of a keyword in `with`."""
     if isinstance(part, Binary) and part.operator == "@":
         raise text.error("`@` cannot stand in a condition", part.at, "name its value before")
@@ -199,7 +206,7 @@ def _check_asked(text: Text, part: Expression) -> None:
     asked = {**GRAPH_FUNCTIONS, **dict.fromkeys(BUILT_IN, 0)}
     if part.domain is not None or part.function not in asked:
         message = f"a condition cannot ask `{title}`"
-        raise text.error(message, part.at, f"write {near(part.function, [*asked])}")
+        raise text.error(message, part.at, help or f"write {near(part.function, [*asked])}")
     if part.keywords:
         message = f"`{title}` takes no keywords in a condition"
         raise text.error(message, part.keywords[0][1].at, "write the value alone")
@@ -207,7 +214,7 @@ def _check_asked(text: Text, part: Expression) -> None:
     if wanted is None:
         return
     if len(part.arguments) != wanted:
-        message = f"`{title}` takes {_count(wanted, 'argument')}, not {len(part.arguments)}"
+        message = f"`{title}` takes {counted(wanted, 'argument')}, not {len(part.arguments)}"
         raise text.error(message, part.at, f"write `{title}({'x, 0' if wanted == 2 else 'x'})`")
     if not isinstance(part.arguments[0], Name):
         message = f"`{title}` asks about a name"
@@ -247,5 +254,6 @@ def _title(call: Call) -> str:
     return op_name(call.domain, call.function)
 
 
-def _count(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
+    """Write `1 result`, `2 results`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

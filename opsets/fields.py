@@ -163,6 +163,10 @@ def _no_toml(text: str, file: str, error: ValueError) -> OprepError:
         message = f"key {_name(str(path[-1]))} is given twice"
         notes = (f"the first is in line {first}",)
         return OprepError(message, f"{file}:{second}", notes, "remove one", ExitCode.RULES)
+    if not isinstance(error, tomllib.TOMLDecodeError):
+        # Python's own refusal of a number of thousands of digits, or of a date, knows no line
+        message = "the rule file has a number or a date that has no value"
+        return OprepError(message, file, (), "correct it", ExitCode.RULES)
     said, _, place = str(error).partition(" (at ")
     message = f"the rule file is no TOML: {said[:1].lower()}{said[1:]}"
     line = place.removeprefix("line ").partition(",")[0]

@@ -94,7 +94,11 @@ class ExpressionParser:
             message = f"`{token.text}` cannot stand in an equation"
             return self.error(message, None, "say it in `when`")
         if self.at_operator("["):
-            return self.error("`[` cannot take an element", None, "write `dim(x, 0)` for a size")
+            help = "write `dim(x, 0)` for a size" if self.logic else "write the op that takes it"
+            return self.error("`[` cannot take an element", None, help)
+        if self.at_operator("?"):
+            message = "`?` marks an argument that may be absent"
+            return self.error(message, None, "write it behind a name in a call: `f(x?)`")
         if self.at_operator("="):
             return self.error("`=` cannot stand here", None, "write `==` to compare")
         names = {"end": "the end", "newline": "the end of the line", "string": "a string"}
@@ -104,7 +108,7 @@ class ExpressionParser:
     def expression(self) -> Expression:
         """Read an expression, as loose as the place allows."""
         self.depth += 1
-        if self.depth > MAX_NESTING:
+        if self.depth > MAX_NESTING + 1:
             message = f"more than {MAX_NESTING} levels of nesting"
             raise self.error(message, None, "split it into statements")
         result = self._operators()
@@ -134,7 +138,8 @@ class ExpressionParser:
             while waiting and (waiting[-1].level > level or waiting[-1].level == level < POWER):
                 if waiting[-1].level == level == COMPARE:
                     message = "comparisons cannot be chained"
-                    raise self.error(message, at, "join two of them with `and`")
+                    help = "join two of them with `and`" if self.logic else "compare two values"
+                    raise self.error(message, at, help)
                 _apply(waiting.pop(), operands)
             if not operator:
                 return operands[0]
@@ -247,7 +252,8 @@ class ExpressionParser:
             return Literal(LITERALS[name], token.at)
         if name in RESERVED:
             self.index -= 1
-            raise self.unexpected("a value", f"`{name}` is a word of the language: rename it")
+            help = "put `not` in brackets" if name == "not" else "rename it, it is a reserved word"
+            raise self.unexpected("a value", help)
         if "." in name:
             message = f"`{name}` has dots: a variable has none"
             raise self.error(message, token.at, "write an op as `domain::Op(x)`")

@@ -84,14 +84,17 @@ class _EquationParser(ExpressionParser):
     def equation(self) -> Equation:
         statements: list[Statement] = []
         results: tuple[Expression, ...] = ()
+        returned = False
         self.skip_ends()
         if self.token.kind == "end":
             raise self.error("the equation is empty", 0, "write what is meant")
         while self.token.kind != "end":
+            if returned:
+                raise self.error("nothing can follow `return`", None, "move it up")
             if results:
                 message = "only the last statement can do without a name"
                 raise self.error(message, results[0].at, "write `y = …` before it")
-            if self.at_word("return"):
+            if returned := self.at_word("return"):
                 results = self.returned()
             elif targets := self.targets():
                 statements.append(self.statement(targets))

@@ -198,7 +198,7 @@ class _Scanner:
     def value(self, path: Path, line: int) -> bool:
         token = self.token
         text_line, spans = token.line, token.kind == "long"
-        if spans and token.text[3:4] == "\n":
+        if spans and token.text[3:].startswith(("\n", "\r\n")):
             text_line += 1
         self.found.places[path] = Place(line, text_line, spans)
         if self.take("["):

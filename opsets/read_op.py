@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from oprep.opsets.calls import Known, check_equation
+from oprep.opsets.calls import Known, check_equation, counted
 from oprep.opsets.fields import Table, near
 from oprep.opsets.parser import parse_equation, walk
 from oprep.opsets.rule import REQUIRED, CustomOp, OnnxId, Parameter
@@ -81,7 +81,8 @@ def check_body(table: Table, op: CustomOp, known: Known) -> None:
                 message = f"`{name}` is one value, not a `Tensor[]`"
                 raise text.error(message, part.at, f"write `{name}`")
     if len(op.body.results) != op.outputs:
-        message = f"the body gives {len(op.body.results)} results, the schema {op.outputs}"
+        have = counted(len(op.body.results), "result")
+        message = f"the body gives {have}, the schema {op.outputs}"
         raise table.error(message, "make the two agree", "body")
     check_equation(text, op.body, known, "body")
 

@@ -10,6 +10,7 @@ from oprep.opsets.calls import (
     check_condition,
     check_equation,
     count_results,
+    counted,
     matches_anything,
 )
 from oprep.opsets.coefficients import clash, constants_of_condition, constants_of_keywords
@@ -157,7 +158,8 @@ def _check_results(parts: _Parts) -> None:
     for alternative in parts.alternatives:
         if alternative.outputs is not None and alternative.outputs != given:
             which = f" number {_number(alternative)}" if len(parts.alternatives) > 1 else ""
-            message = f"`with` gives {given} results, `replace`{which} has {alternative.outputs}"
+            have = counted(given, "result")
+            message = f"`with` gives {have}, `replace`{which} has {alternative.outputs}"
             raise parts.table.error(message, "make the two agree", "with")
 
 

@@ -33,6 +33,9 @@ class Signature:
 
 def parse_signature(text: Text) -> Signature:
     """Read a schema; raise OprepError (exit RULES) with a caret at the mistake."""
+    if "!" in text.text:
+        message = "an op of a rule file changes nothing in place"
+        raise text.error(message, text.text.index("!"), "write the type without `(a!)`")
     return _SignatureParser(text).signature()
 
 
@@ -69,8 +72,8 @@ class _SignatureParser(ExpressionParser):
             raise self.error("a type is missing", at, "write `Tensor x`")
         written = self.take().text
         if self.at_operator("("):
-            message = "an op of a rule file changes nothing in place and returns no view"
-            raise self.error(message, None, "write the type without `(a!)`")
+            message = "an op of a rule file returns no view"
+            raise self.error(message, None, "write the type without `(a)`")
         if self.at_operator("?"):
             written += self.take().text
         elif self.at_operator("["):

@@ -78,14 +78,14 @@ def tokenize(text: Text) -> list[Token]:
     open_brackets: list[Token] = []
     at = 0
     while at < len(source):
-        if at > MAX_TEXT:
-            message = f"the equation has {len(source)} characters, at most {MAX_TEXT} are read"
-            raise text.error(message, at, "split it into several rules")
         found = _TOKEN.match(source, at)
         if found is None or found.lastgroup is None:
             raise _no_token(text, at)
         token = _token(text, found.lastgroup, found.group(), at)
         at = found.end()
+        if at > MAX_TEXT:
+            message = f"the equation has {len(source)} characters, at most {MAX_TEXT} are read"
+            raise text.error(message, at, "split it into several rules")
         _pair(text, token, open_brackets)
         if token.kind != "space" and not (token.kind == "newline" and open_brackets):
             tokens.append(token)
@@ -170,7 +170,7 @@ def _window(line: str, column: int) -> tuple[str, int]:
         for character in line
     )
     if len(plain) <= WIDTH:
-        return plain.rstrip(), column
+        return plain.rstrip(), min(column, len(plain.rstrip()))
     start = max(0, min(column - WIDTH // 2, len(plain) - WIDTH))
     before = "..." if start else ""
     behind = "..." if start + WIDTH < len(plain) else ""
