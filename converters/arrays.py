@@ -151,7 +151,7 @@ def _read_npy(content: Content, name: str, data: bytes) -> Array:
         version = npy.read_magic(file)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = header(file, max_header_size=MAX_NPY_HEADER)
-    except (ValueError, EOFError, SyntaxError, RecursionError, MemoryError) as error:
+    except Exception as error:  # the header is parsed as Python text: anything may come of it
         raise _bad_array("is not readable", where, str(error)) from error
     if dtype.kind not in ARRAY_KINDS:
         note = "objects are pickled" if dtype.hasobject else "NumPy itself has no such dtype"

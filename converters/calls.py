@@ -81,6 +81,55 @@ class NodeForm:
 
 Compile: TypeAlias = Callable[[Expression], Matcher]
 SlotOf: TypeAlias = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An equation that stands for a call where its parameters have the values in `presets`.
+
+    `presets` binds variables to these values; `inner` must match, and the first of the tensors in
+    `names` must have one of `dtypes` (empty: any).
+    """
+
+    inner: Expression
+    presets: tuple[tuple[str, Any], ...] = ()
+    names: tuple[str, ...] = ()
+    dtypes: frozenset[str] = frozenset()
+
+
+def guarded(form: Guarded, inner: Matcher, slot: SlotOf) -> Matcher:
+    """Build the matcher of a guarded equation."""
+    presets = [(slot(name), Attribute(value)) for name, value in form.presets]
+    tensors = [slot(name) for name in form.names]
+
+    def allowed(state: State) -> bool:
+        value = next((state.slots[i] for i in tensors if state.slots[i] is not None), None)
+        if any(constant.dtype in form.dtypes for constant, _, _ in state.constants):
+            return True
+        kinds = state.view.dtypes(value) if value is not None else ()
+        if kinds and all(kind in form.dtypes for kind in kinds):
+            return True
+        got = kinds[0] if kinds and kinds[0] else "unknown"
+        return state.why is not None and state.why.note(
+            state, f"the dtype is {got}, the rule needs {', '.join(sorted(form.dtypes))}", 0.4
+        )
+
+    def match(state: State, value: Any, then: Then) -> bool:
+        old = [state.slots[index] for index, _ in presets]
+        for index, preset in presets:
+            if state.slots[index] not in (None, preset):
+                return False
+        for index, preset in presets:
+            state.slots[index] = preset
+        if inner(state, value, lambda: (not form.dtypes or allowed(state)) and then()):
+            return True
+        for (index, _), before in zip(presets, old, strict=True):
+            state.slots[index] = before
+        return False
+
+    return match
+
+
 NodeMatcher: TypeAlias = Callable[[State, int, Then], bool]
 
 

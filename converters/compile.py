@@ -15,7 +15,7 @@ from oprep.converters.arithmetic import (
     product_matcher,
     sum_matcher,
 )
-from oprep.converters.calls import NodeForm, node_matcher
+from oprep.converters.calls import Guarded, NodeForm, guarded, node_matcher
 from oprep.converters.graph import PRODUCT, SUM, Attribute
 from oprep.converters.normal import (
     COMPARED,
@@ -113,7 +113,7 @@ class Root:
 class Dialect(Protocol):
     """What a front-end says of the ops behind the names in a pattern."""
 
-    def forms(self, call: Call, rule: Rule) -> list[NodeForm | Expression]:
+    def forms(self, call: Call, rule: Rule) -> list[NodeForm | Expression | Guarded]:
         """Give the ways in which this graph's framework and opset can say a call."""
 
     def why(self, call: Call) -> str:
@@ -127,12 +127,25 @@ class Unsayable(Exception):
 
 
 def compile_equation(
-    rule: Rule, order: int, alternative: int, equation: Equation, dialect: Dialect, when: set[str]
+    rule: Rule,
+    order: int,
+    alternative: int,
+    equation: Equation,
+    dialect: Dialect,
+    when: set[str],
+    seen: set[Any],
 ) -> list[Compiled]:
-    """Compile one pattern into as many alternatives as its functions have written forms."""
+    """Compile one pattern into as many alternatives as its functions have written forms.
+
+    `seen` holds the normal forms that the rule has already: an equal one is not tried twice.
+    """
     roots = list(inlined(equation, when))
     compiled = []
     for expanded in islice(expand(roots, dialect, rule), EXPANDED + 1):
+        form = tuple(_key(root, rule.exact) for root in expanded)
+        if form in seen:
+            continue
+        seen.add(form)
         builder = _Builder(rule, dialect, rule.exact)
         built = builder.build(expanded, order, alternative)
         if built.arithmetic and not rule.exact:
@@ -146,6 +159,10 @@ def compile_equation(
             exit_code=ExitCode.RULES,
         )
     return compiled
+
+
+def _key(root: Any, exact: bool) -> Any:
+    return root if exact or isinstance(root, Bound | Output | Said | Guarded) else normalise(root)
 
 
 def inlined(equation: Equation, wanted: set[str]) -> Iterator[Any]:
@@ -221,7 +238,7 @@ def _calls(item: Any) -> Iterator[Call]:
         case ListOf(items):
             for part in items:
                 yield from _calls(part)
-        case Bound(_, inner):
+        case Bound(_, inner) | Guarded(inner):
             yield from _calls(inner)
         case Output(call):
             for part in (*call.arguments, *(value for _, value in call.keywords)):
@@ -245,6 +262,8 @@ def _replace(item: Any, call: Call, by: Any) -> Any:
             return Unary(operator, _replace(operand, call, by), at)
         case Bound(name, inner):
             return Bound(name, _replace(inner, call, by))
+        case Guarded(inner, presets, names, dtypes):
+            return Guarded(_replace(inner, call, by), presets, names, dtypes)
         case Said():
             return Said(_arguments_replaced(item.call, call, by), item.forms)
         case Output(inner, statement, index):
@@ -287,12 +306,14 @@ class _Builder:
         return self.names.setdefault(name, len(self.names))
 
     def term(self, item: Any) -> Term | Any:
-        if self.exact or isinstance(item, Bound | Output | Said):
+        if self.exact or isinstance(item, Bound | Output | Said | Guarded):
             return item
         return normalise(item)
 
     def root(self, item: Any) -> Root:
-        inner = item.inner if isinstance(item, Bound) else item
+        inner = item
+        while isinstance(inner, Bound | Guarded):
+            inner = inner.inner
         term = self.term(inner)
         kinds: set[str] = set()
         if isinstance(term, Product):
@@ -306,6 +327,8 @@ class _Builder:
         """Compile anything that can stand for one value; `levels` lead from it to the root."""
         if isinstance(item, Bound):
             return self.bound(item, levels)
+        if isinstance(item, Guarded):
+            return guarded(item, self.matcher(item.inner, levels), self.slot)
         term = self.term(item)
         if isinstance(term, Product):
             self.arithmetic = True
@@ -362,7 +385,7 @@ class _Builder:
         if isinstance(item, Product):
             return Factor(exponent, self.matcher_of(item, levels), None, -1, True)
         slot = self.slot(item.name) if isinstance(item, Name) and item.name != "_" else -1
-        arithmetic = isinstance(item, Name) or (isinstance(item, Call | Said) and (
+        arithmetic = isinstance(item, Name | Guarded) or (isinstance(item, Call | Said) and (
             self.is_arithmetic(item)))  # fmt: skip
         return Factor(exponent, self.matcher(item, levels), None, slot, arithmetic)
 

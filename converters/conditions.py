@@ -199,7 +199,7 @@ def random_kept(state: State, nodes: Sequence[int], roots: Sequence[Any]) -> str
     return ""
 
 
-def cycle(state: State, nodes: Sequence[int], roots: Sequence[Any], reads: set[Any]) -> str:
+def cycle(state: State, nodes: Sequence[int], roots: Sequence[Any], reads: frozenset[Any]) -> str:
     """Say which input of a match with several outputs depends on one of them; empty if none."""
     region = state.view.region
     if len(roots) < 2:

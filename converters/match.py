@@ -42,33 +42,33 @@ class Match:
     exact: bool = False
     kept: tuple[int, ...] = field(default=())
     prepared: Any = None
+    root: int = -1
+    reads: frozenset[Value] = frozenset()
 
-    @property
-    def root(self) -> int:
-        """Give the node that makes the first output."""
-        return self.view.region.producer[self.roots[0]]
+    def __post_init__(self) -> None:
+        """Look up once what is asked for again and again.
 
-    @property
-    def site(self) -> str:
-        """Name the place as every message does: by the node of the first output."""
-        return self.view.node_name(self.root)
-
-    @property
-    def reads(self) -> set[Value]:
-        """Give the values that the replacement may read."""
+        `root` is the node that makes the first output, `reads` what the replacement may read.
+        """
+        self.root = self.view.region.producer[self.roots[0]]
         found: set[Value] = set()
         for value in self.bound.values():
             if isinstance(value, Many):
                 found.update(value.values)
             elif not isinstance(value, Attribute | Absent):
                 found.add(value)
-        return found
+        self.reads = frozenset(found)
+
+    @property
+    def site(self) -> str:
+        """Name the place as every message does: by the node of the first output."""
+        return self.view.node_name(self.root)
 
 
 def find(view: View, alternatives: Sequence[Compiled]) -> list[Match]:
     """Find every match of every alternative in one region; overlaps are not yet resolved."""
     matches: list[Match] = []
-    done: set[tuple[int, int]] = set()
+    done: dict[tuple[int, int], Match] = {}
     state = State(view, 0)
     by_op = view.region.by_op
     for compiled in alternatives:
@@ -106,7 +106,7 @@ def _arithmetic_anchor(compiled: Compiled, view: View) -> Anchor | None:
 
 
 def at(
-    state: State, compiled: Compiled, anchor: Anchor, node: int, done: set[tuple[int, int]]
+    state: State, compiled: Compiled, anchor: Anchor, node: int, done: dict[tuple[int, int], Match]
 ) -> Match | None:
     """Try one alternative from one anchor node, the outermost root first.
 
@@ -114,11 +114,14 @@ def at(
     """
     for root in reversed(list(climb(state.view, compiled, anchor, node))):
         key = (compiled.order, root)
-        if key in done:
+        known = done.get(key)
+        if known is not None:
+            if node in known.nodes:
+                return None  # whatever else matches here lies inside of that match
             continue
         found = attempt(state, compiled, root)
         if found is not None and node in found.nodes:
-            done.add(key)
+            done[key] = found
             return found
     return None
 

@@ -39,6 +39,8 @@ class Plan:
 
     matches: list[Match]
     outcomes: tuple[RuleOutcome, ...]
+    gone: dict[int, set[int]]
+    """Nodes that leave each region that has matches, by the region's position."""
 
     def for_matches(self, matches: Sequence[Match]) -> tuple[RuleOutcome, ...]:
         """Give the outcomes with the sites of these matches alone (those a plan file names)."""
@@ -62,8 +64,13 @@ def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain
         accepted, overlapping = without_overlaps(here)
         refused += overlapping
         found += accepted
-    for view in views:
-        settle([match for match in found if match.view is view], view)
+    gone: dict[int, set[int]] = {}
+    by_view: dict[int, list[Match]] = {}
+    for match in found:
+        by_view.setdefault(id(match.view), []).append(match)
+    for number, view in enumerate(views):
+        if id(view) in by_view:
+            gone[number] = settle(by_view[id(view)], view)
     outcomes = []
     for candidate in candidates:
         own = [match for match in found if match.order == candidate.order]
@@ -77,7 +84,7 @@ def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain
             ]
             misses += near_misses(views, candidate, found, refused)
         outcomes.append(_outcome(candidate, own, met, misses))
-    return Plan(found, tuple(outcomes))
+    return Plan(found, tuple(outcomes), gone)
 
 
 def _in_region(
@@ -138,17 +145,17 @@ def settle(matches: Sequence[Match], view: View) -> set[int]:
     needed: set[Any] = set()
     inner: set[int] = set()
     for match in matches:
-        roots = {producer[value] for value in match.roots}
-        gone |= roots
-        needed |= match.reads
+        gone.update(producer[value] for value in match.roots)
+        needed.update(match.reads)
         inner.update(match.nodes)
+    outputs = region.outputs
     for node in sorted(inner - gone, reverse=True):
-        if all(
-            value not in results
-            and value not in needed
-            and all(user in gone for user in users.get(value, ()))
-            for value in region.outputs[node]
-        ):
+        for value in outputs[node]:
+            if value in needed or value in results:
+                break
+            if any(user not in gone for user in users.get(value, ())):
+                break
+        else:
             gone.add(node)
     for match in matches:
         if not gone.issuperset(match.nodes):

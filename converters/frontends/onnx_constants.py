@@ -37,14 +37,38 @@ class Constants:
         self.arrays: dict[str, Array | None] = {}
         self.widths: dict[str, float] = {}
         self._initializers: dict[str, TensorProto] | None = None
+        self._possible: set[str] | None = None
         self.overridable: frozenset[str] = frozenset()
 
     def get(self, value: str) -> Constant | None:
         """Give the constant behind a value; None where it is none or has over 16 elements."""
         found = self.known.get(value, _MISSING)
         if found is _MISSING:
-            found = self.known[value] = self._read(value)
+            found = self.known[value] = self._read(value) if self.possible(value) else None
         return found  # type: ignore[return-value]
+
+    def possible(self, value: str) -> bool:
+        """Tell whether a value is made of constants alone, of any size."""
+        if self._possible is None:
+            self._possible = self._made_of_constants()
+        if value in self._possible:
+            return True
+        parent = self.view.parent
+        return parent is not None and not self._own(value) and parent.constants.possible(value)
+
+    def _made_of_constants(self) -> set[str]:
+        """Walk the foldable nodes once, in order: no recursion, however long a chain is."""
+        region = self.view.region
+        found = self._possible = set(self.initializers)
+        outer = self.view.parent is not None
+        inputs, outputs = region.inputs, region.outputs
+        for node in sorted(node for op in FOLDED for node in region.by_op.get(op, ())):
+            for value in inputs[node]:
+                if value and value not in found and not (outer and self.possible(value)):
+                    break
+            else:
+                found.update(outputs[node])
+        return found
 
     @property
     def initializers(self) -> dict[str, TensorProto]:
@@ -69,18 +93,7 @@ class Constants:
 
     def is_constant(self, value: str) -> bool:
         """Tell whether a value is a constant of any size."""
-        if self.get(value) is not None:
-            return True
-        node = self.view.region.producer.get(value)
-        if node is not None:
-            op = self.view.region.ops[node]
-            if op == "Constant":
-                return True
-            return op in PASSING and self.is_constant(self.view.region.inputs[node][0])
-        if value in self.initializers:
-            return True
-        parent = self.view.parent
-        return parent is not None and not self._own(value) and parent.constants.is_constant(value)
+        return self.possible(value)
 
     def _own(self, value: str) -> bool:
         if value in self.view.region.producer:

@@ -9,6 +9,7 @@ from typing import Any
 from oprep.converters.calls import (
     AttributeWant,
     Default,
+    Guarded,
     InputWant,
     NodeForm,
     Required,
@@ -23,17 +24,21 @@ from oprep.converters.frontends.onnx_schema import (
     versions,
 )
 from oprep.converters.frontends.onnx_types import dtype_number
-from oprep.converters.normal import substitute
+from oprep.converters.normal import Wanted, literal, substitute
 from oprep.opsets.errors import ExitCode, OprepError
+from oprep.opsets.expression import UNKNOWN, evaluate, variables
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
 from oprep.opsets.syntax import (
+    Binary,
     Call,
     Expression,
     ListOf,
     Literal,
+    Maybe,
     Name,
     Number,
     Rest,
+    Unary,
 )
 from oprep.opsets.vocabulary import DTYPE_CLASSES, Function, OnnxForm, Slot, renames, vocabulary
 
@@ -53,9 +58,9 @@ class OnnxDialect:
         self.opset = imports.get("", imports.get("ai.onnx", 1))
         self.imports = imports
         self.ops = {str(op.onnx): op for op in ops} | {op.name: op for op in ops if op.name}
-        self._forms: dict[Call, list[NodeForm | Expression]] = {}
+        self._forms: dict[Call, list[NodeForm | Expression | Guarded]] = {}
 
-    def forms(self, call: Call, rule: Rule) -> list[NodeForm | Expression]:
+    def forms(self, call: Call, rule: Rule) -> list[NodeForm | Expression | Guarded]:
         """Give the ways in which this opset can say a call; empty where it cannot."""
         if call not in self._forms:
             self._forms[call] = list(self._find(call, rule))
@@ -72,7 +77,7 @@ class OnnxDialect:
         name = call.function if not domain else f"{domain}::{call.function}"
         return f"`{name}` is no op of this model"
 
-    def _find(self, call: Call, rule: Rule) -> list[NodeForm | Expression]:
+    def _find(self, call: Call, rule: Rule) -> list[NodeForm | Expression | Guarded]:
         if call.domain is None:
             return _vocabulary_forms(call, rule, self.opset)
         domain = standard_domain(call.domain)
@@ -131,7 +136,7 @@ def _arguments(
     return found
 
 
-def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Expression]:
+def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Expression | Guarded]:
     table = vocabulary()
     if call.function not in table:
         near = difflib.get_close_matches(call.function, sorted(table), 1)
@@ -143,7 +148,7 @@ def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Exp
     function = table[call.function]
     names = [(parameter.name, parameter.kind) for parameter in function.parameters]
     given = _arguments(call, names, rule, f"`{call.function}`")
-    forms: list[NodeForm | Expression] = []
+    forms: list[NodeForm | Expression | Guarded] = []
     for form in function.onnx:
         if form.covers(opset):
             made = _form(form, function, given, opset)
@@ -153,7 +158,7 @@ def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Exp
 
 def _form(
     form: OnnxForm, function: Function, given: Mapping[str, Any], opset: int
-) -> NodeForm | Expression | None:
+) -> NodeForm | Expression | Guarded | None:
     defaults = {item.name: item.default for item in function.parameters}
     if form.equation is not None:
         return _equation(form, given, defaults)
@@ -244,20 +249,63 @@ def _unlisted(formal: Schema | None, listed: set[str]) -> list[AttributeWant]:
 
 def _equation(
     form: OnnxForm, given: Mapping[str, Any], defaults: Mapping[str, object]
-) -> Expression | None:
-    """Put the call's arguments into the equation that stands for the function."""
+) -> Expression | Guarded | None:
+    """Put the call's arguments into the equation that stands for the function.
+
+    A plain parameter that the equation does not hold is settled: it has its default, to which a
+    variable of the rule is then bound. None where the condition of the form does not hold.
+    """
     assert form.equation is not None
     values: dict[str, Expression] = {}
+    plain: dict[str, object] = {}
+    presets: list[tuple[str, object]] = []
+    inside = set(variables(form.equation))
     for name, default in defaults.items():
-        if name in given and not isinstance(given[name], tuple):
-            values[name] = given[name]
-        elif default is not REQUIRED:
-            values[name] = _literal(default)
-    result = form.equation.results[0]
+        want = given.get(name)
+        if isinstance(want, tuple):
+            return None
+        if want is None:
+            if default is not REQUIRED:
+                values[name], plain[name] = _literal(default), default
+        elif (said := literal(want)) is not ...:
+            values[name] = want
+            plain[name] = said.value if isinstance(said, Wanted) else said
+        elif name in inside or default is REQUIRED:
+            values[name] = want
+        else:
+            plain[name] = default
+            if isinstance(want, Name | Maybe) and want.name != "_" and default is not None:
+                presets.append((want.name, default))
+    if form.when is not None and evaluate(form.when, _Plain(plain)) is not True:
+        return None
     inner: dict[str, Expression] = {}
     for statement in form.equation.statements:
         inner[statement.targets[0]] = substitute(statement.value, {**values, **inner})
-    return substitute(result, {**values, **inner})
+    whole = substitute(form.equation.results[0], {**values, **inner})
+    dtypes = frozenset(
+        dtype for group in form.dtypes for dtype in DTYPE_CLASSES.get(group, (group,))
+    )
+    if dtypes.issuperset(DTYPE_CLASSES["float"]) and isinstance(whole, Binary | Unary):
+        dtypes = frozenset()  # sums and products ask for a floating type themselves
+    names = tuple(item.name for item in given.values() if isinstance(item, Name))
+    if presets or (dtypes and names):
+        return Guarded(whole, tuple(presets), names, dtypes if names else frozenset())
+    return whole
+
+
+class _Plain:
+    """What a form's condition can know before any graph is seen: literals and defaults."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.values = values
+
+    def name(self, name: str) -> object:
+        """Give a literal or a default; a variable is unknown."""
+        return self.values.get(name, UNKNOWN)
+
+    def call(self, function: str, arguments: tuple[object, ...]) -> object:
+        """Answer nothing about graphs."""
+        return UNKNOWN
 
 
 def _literal(value: object) -> Expression:
@@ -270,7 +318,7 @@ def _literal(value: object) -> Expression:
     return Literal(None)
 
 
-def _named_forms(call: Call, domain: str, opset: int, rule: Rule) -> list[NodeForm | Expression]:
+def _named_forms(call: Call, domain: str, opset: int, rule: Rule) -> list[NodeForm | Expression | Guarded]:
     """Match one standard op by the names of its newest schema, whatever this opset calls them."""
     newest = _newest(domain, call.function)
     if newest is None:
@@ -389,8 +437,6 @@ ALL_INPUTS = "inputs"
 
 def bare_call(domain: str, name: str, ops: Mapping[str, CustomOp]) -> Call:
     """Write `replace = "Relu"` as a call that binds each parameter to a variable of its name."""
-    from oprep.opsets.syntax import Maybe
-
     arguments: list[Expression] = []
     keywords: list[tuple[str, Expression]] = []
 

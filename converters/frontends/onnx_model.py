@@ -140,6 +140,7 @@ class Conversion:
         leave = frozenset((op.onnx.domain, op.onnx.type) for op in self.ops.values())
         self.graph = OnnxGraph(model.proto, external=small_tensor(model.external), leave=leave)
         self.bodies = Bodies(self.graph, self.ops)
+        self.planned: Plan | None = None
         self._dialects: dict[tuple[tuple[str, int], ...], OnnxDialect] = {}
         self._replacements: dict[tuple[int, int], Replacement] = {}
 
@@ -200,6 +201,7 @@ class Conversion:
         if isinstance(rule.replacement, Equation):
             asked |= set(variables(rule.replacement))
         found: list[Compiled] = []
+        seen: set[Any] = set()
         for number, pattern in enumerate(rule.patterns):
             if isinstance(pattern, BareOp):
                 call = bare_call(pattern.domain, pattern.name, self.ops)
@@ -210,12 +212,13 @@ class Conversion:
                 why = "modules are known in PyTorch programs only"
                 found.append(Compiled(rule, order, number, {}, [], [], False, False, missing=why))
                 continue
-            found += compile_equation(rule, order, number, pattern, dialect, asked)
+            found += compile_equation(rule, order, number, pattern, dialect, asked, seen)
         return found
 
     def plan(self, *, explain: bool = False) -> Plan:
         """Match all rules against the graph."""
-        return make_plan(self.graph.views, self.candidates(), explain=explain)
+        self.planned = make_plan(self.graph.views, self.candidates(), explain=explain)
+        return self.planned
 
     def _write(
         self, match: Match, results: Sequence[str], fresh: Callable[[str], str]
@@ -228,7 +231,9 @@ class Conversion:
 
     def rewritten(self, matches: Sequence[Match]) -> tuple[ModelProto, list[str]]:
         """Give the converted model (external locations as they were) and its new functions."""
-        proto = rewrite(self.graph, matches, self._write)
+        whole = self.planned is not None and matches is self.planned.matches
+        settled = self.planned.gone if self.planned is not None and whole else None
+        proto = rewrite(self.graph, matches, self._write, settled)
         functions = self.bodies.add_to(proto)
         self._import(proto, matches)
         lint(proto, self.model.name)

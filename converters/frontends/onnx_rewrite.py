@@ -66,10 +66,13 @@ class Gone:
     initializers: frozenset[str]
 
 
-def leaving(graph: OnnxGraph, matches: Sequence[Match]) -> dict[int, Gone]:
+def leaving(
+    graph: OnnxGraph, matches: Sequence[Match], settled: Mapping[int, set[int]] | None = None
+) -> dict[int, Gone]:
     """Decide, per view (by position), which nodes and initializers only the matches needed.
 
     Constants and initializers that only replaced nodes read go; what was unused before stays.
+    `settled` is what `settle` gave for these matches, where the plan has it.
     """
     places = {id(view): number for number, view in enumerate(graph.views)}
     nodes: dict[int, set[int]] = {}
@@ -81,13 +84,16 @@ def leaving(graph: OnnxGraph, matches: Sequence[Match]) -> dict[int, Gone]:
     work: list[tuple[OnnxView, str]] = []
     for number, own in by_view.items():
         view = graph.views[number]
-        nodes[number] = settle(own, view)
+        nodes[number] = set(settled[number]) if settled is not None else settle(own, view)
+        possible, inputs = view.constants.possible, view.region.inputs
         for match in own:
             for value in match.reads:
-                home = _home(view, value)
-                needed.add((places[id(home)], value))
+                if possible(value):
+                    needed.add((places[id(_home(view, value))], value))
         for node in nodes[number]:
-            work.extend((view, value) for value in view.region.inputs[node] if value)
+            for value in inputs[node]:
+                if possible(value):
+                    work.append((view, value))
     initializers: dict[int, set[str]] = {}
     while work:
         view, value = work.pop()
@@ -129,14 +135,19 @@ def _home(view: OnnxView, value: str) -> OnnxView:
     return scope
 
 
-def rewrite(graph: OnnxGraph, matches: Sequence[Match], write: Write) -> ModelProto:
+def rewrite(
+    graph: OnnxGraph,
+    matches: Sequence[Match],
+    write: Write,
+    settled: Mapping[int, set[int]] | None = None,
+) -> ModelProto:
     """Give a changed copy of the model; functions, imports and metadata are the caller's."""
     from onnx import ModelProto
 
     model = ModelProto()
     model.CopyFrom(graph.model)
     names = Names(graph)
-    gone = leaving(graph, matches)
+    gone = leaving(graph, matches, settled)
     by_view: dict[int, list[Match]] = {}
     for match in matches:
         by_view.setdefault(id(match.view), []).append(match)
