@@ -24,11 +24,13 @@ BRANCHES = {"then_branch": "else_branch", "else_branch": "then_branch"}
 class Lifting:
     """Sites and the ways out for their values, built into a copy of a model."""
 
-    def __init__(self, model: ModelProto, plan: TwinPlan) -> None:
+    def __init__(self, model: ModelProto, plan: TwinPlan, types: TwinTypes) -> None:
         """Copy `model`, which stays as it is."""
-        self.types = TwinTypes(model, plan)
+        self.types = types
         self.copy = TwinCopy(model, plan)
         self._columns: dict[tuple[RegionPath, str], Column] = {}
+        self._outputs = {item.name for item in self.copy.model.graph.output}
+        self._tensors: dict[RegionPath, dict[str, Any]] = {}
 
     def site(self, site: TwinSite) -> SiteColumns:
         """Put one site's replacement beside it and carry out its values."""
@@ -37,12 +39,11 @@ class Lifting:
             self.copy.import_into(self.copy.graph(site.region[:1]).opset_import)
         graph.node.extend(site.nodes)
         pairs = [pair for pair in site.pairs if all(pair)]
-        known = [self.types.of(site.region, name) for name in (*pairs[0][:1], *site.reads)]
-        likely = next((kind for kind in known if kind), FLOAT)
+        likely = self._likely(site.region, (pairs[0][0], *site.reads))
         lifted = []
         for original, candidate in pairs:
-            kind = self.types.of(site.region, original) or likely
-            other = self.types.of(site.region, candidate) or kind
+            kind = self._kind(site.region, original, likely)
+            other = self._kind(site.region, candidate, kind)
             one = self._lift(site.region, original, kind)
             lifted.append((one, self._lift(site.region, candidate, other)))
         reads = dict.fromkeys(name for name in site.reads if name)
@@ -51,6 +52,15 @@ class Lifting:
             tuple(self._lift_read(site.region, name, likely) for name in reads),
             self._reached(site.region) if site.region else None,
         )
+
+    def _kind(self, region: RegionPath, name: str, otherwise: int) -> int:
+        """Give the element type of a value; what leaves the main graph needs none."""
+        return (self.types.of(region, name) or otherwise) if region else otherwise
+
+    def _likely(self, region: RegionPath, names: tuple[str, ...]) -> int:
+        """Guess the type of values that have none: a wrong guess is refused by the runtime."""
+        known = (self._kind(region, name, 0) for name in names)
+        return next((kind for kind in known if kind), FLOAT)
 
     def _reached(self, region: RegionPath) -> Column:
         """Carry out a flag that is set whenever the region runs."""
@@ -64,9 +74,11 @@ class Lifting:
         """Carry out a value whose size alone counts: of big constants only the largest."""
         home = self.copy.home(region, name)
         graph = self.copy.graph(home)
-        kind = self.types.of(home, name) or likely
-        tensors = getattr(graph, "initializer", ())
-        tensor = next((item for item in tensors if item.name == name), None)
+        kind = self._kind(home, name, likely)
+        if home not in self._tensors:
+            tensors = getattr(graph, "initializer", ())
+            self._tensors[home] = {item.name: item for item in tensors}
+        tensor = self._tensors[home].get(name)
         if tensor is None or tensor.data_type not in (FLOAT, DOUBLE) or prod(tensor.dims) < BIG:
             return self._lift(home, name, kind)
         if (home, name) not in self._columns:
@@ -99,9 +111,9 @@ class Lifting:
         raise CannotLift(f"values inside `{owner.op_type}` cannot be watched")
 
     def _model_output(self, name: str) -> str:
-        graph = self.copy.model.graph
-        if any(item.name == name for item in graph.output):
+        if name in self._outputs:
             return name
+        graph = self.copy.model.graph
         made = self.copy.node(graph, "Identity", [name])
         graph.output.add(name=made)
         return made

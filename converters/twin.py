@@ -17,6 +17,8 @@ from oprep.opsets.rule import Tolerance
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from oprep.converters.twin_types import TwinTypes
+
 RegionPath: TypeAlias = tuple[Any, ...]
 """Steps from the model to a graph: `()` is the main graph; a first step
 `("function", domain, name, overload)` enters a function; each further step
@@ -89,12 +91,21 @@ class Twin:
         return tuple(found)
 
 
-def build_twin(model: ModelProto, plan: TwinPlan, chosen: Sequence[int] | None = None) -> Twin:
-    """Build the twin of the sites with the indexes `chosen` (all by default); `model` stays."""
+def build_twin(
+    model: ModelProto,
+    plan: TwinPlan,
+    chosen: Sequence[int] | None = None,
+    types: TwinTypes | None = None,
+) -> Twin:
+    """Build the twin of the sites with the indexes `chosen` (all by default); `model` stays.
+
+    `types` may be shared by twins of one plan, so that shapes are inferred only once.
+    """
     from oprep.converters.lifting import Lifting
     from oprep.converters.twin_copy import CannotLift
+    from oprep.converters.twin_types import TwinTypes
 
-    lifting = Lifting(model, plan)
+    lifting = Lifting(model, plan, types or TwinTypes(model, plan))
     columns: dict[int, SiteColumns] = {}
     refused: dict[int, str] = {}
     for index in range(len(plan.sites)) if chosen is None else chosen:

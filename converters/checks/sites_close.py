@@ -18,13 +18,14 @@ from oprep.converters.numbers import Comparison
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Opened, Runs, Trouble
 from oprep.converters.twin import SiteColumns, Twin, TwinPlan, build_twin
+from oprep.converters.twin_types import TwinTypes
 from oprep.opsets import tolerances
 
 if TYPE_CHECKING:
     from oprep.converters.twin import TwinSite
 
 NAME = "sites_close"
-FIRST_GROUP, LARGEST_GROUP = 16, 256
+FIRST_GROUP, LARGEST_GROUP = 64, 2048
 GROUP_BYTES = 1 << 29
 """Bytes of watched values that one run of a twin may give back."""
 
@@ -63,6 +64,7 @@ class _Proof:
     def __init__(self, subject: Subject, plan: TwinPlan) -> None:
         self.subject, self.plan = subject, plan
         self.evidence = [_Evidence() for _ in plan.sites]
+        self.types = TwinTypes(subject.model, plan)
         self.bytes_per_site = 0.0
         self.groups = 0
 
@@ -94,7 +96,7 @@ class _Proof:
 
     def try_group(self, group: list[int]) -> Trouble | None:
         """Run the twin of a group on every set; give what went wrong."""
-        twin = build_twin(self.subject.model, self.plan, group)
+        twin = build_twin(self.subject.model, self.plan, group, self.types)
         for index, why in twin.refused.items():
             self.evidence[index].trouble = Trouble(Verdict.CANNOT_RUN, why)
         if not twin.columns:
@@ -121,7 +123,10 @@ class _Proof:
     def open(self, runs: Runs, key: str, twin: Twin, group: list[int]) -> Opened | Trouble:
         trials = self.subject.trials
         assert trials.opened is not None
-        data = twin.model.SerializeToString()
+        try:
+            data = twin.model.SerializeToString()
+        except ValueError as error:
+            return Trouble(Verdict.CANNOT_RUN, f"the twin is too large to be written: {error}")
         what = f"the twin of `{self.plan.sites[group[0]].site}`" if len(group) == 1 else "a twin"
         runtimes = [trials.opened.runtime]
         if len(group) == 1 and runtimes[0] == "onnxruntime":
@@ -175,7 +180,7 @@ class _Proof:
 
     def is_random(self, index: int, item: InputSet) -> bool:
         """Tell whether the site's original makes other values of equal ones."""
-        twin = build_twin(self.subject.model, self.plan, [index])
+        twin = build_twin(self.subject.model, self.plan, [index], self.types)
         seen = []
         for runs in (self.subject.runs, self.subject.other_runs):
             key = self.key()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,22 @@ from oprep.converters.prove import prove
 from oprep.converters.report import Verdict
 from oprep.converters.runs import Loadable
 from oprep.opsets.errors import OprepError
-from tests.converters.proving import MAIN, check, model, outputs, results, site, sites
+from tests.converters.proving import MAIN, Pool, check, model, outputs, results, site, sites
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made = Pool()
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def pooled(pool: Pool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share children among tests, except where a child needs a folder or a module of its own."""
+    if "tmp_path" not in request.fixturenames:
+        monkeypatch.setattr("oprep.converters.checks.subject.Child", pool.lend)
+
 
 RELU = model("g (float[N] x) => (float[N] y) { y = Relu(x) }")
 
