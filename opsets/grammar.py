@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from oprep.opsets.errors import OprepError
+from oprep.opsets.cursor import LOGIC, Cursor
 from oprep.opsets.syntax import (
     Binary,
     Call,
@@ -20,11 +20,10 @@ from oprep.opsets.syntax import (
     Rest,
     Unary,
 )
-from oprep.opsets.tokens import MAX_NESTING, Text, Token, tokenize
+from oprep.opsets.tokens import MAX_NESTING, Token
 
 CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf}
 LITERALS = {"True": True, "False": False, "None": None}
-LOGIC = ("and", "or", "not", "in", "if", "else")
 RESERVED = frozenset({*CONSTANTS, *LITERALS, *LOGIC, "return"})
 WORDS = ("or", "and", "in")
 OR, AND, NOT, COMPARE, ADD, MULTIPLY, NEGATE, POWER = range(2, 10)
@@ -48,62 +47,8 @@ class _Waiting:
     at: int
 
 
-class ExpressionParser:
-    """Where a reading is, how deep it is, and whether `and`, `if`, … are allowed there."""
-
-    def __init__(self, text: Text, logic: bool = False) -> None:
-        """Begin at the first token; `logic` allows what only a condition may say."""
-        self.text = text
-        self.tokens = tokenize(text)
-        self.index = 0
-        self.depth = 0
-        self.logic = logic
-
-    @property
-    def token(self) -> Token:
-        """Give the token that comes next."""
-        return self.tokens[self.index]
-
-    @property
-    def following(self) -> Token:
-        """Give the token behind the next one."""
-        return self.tokens[min(self.index + 1, len(self.tokens) - 1)]
-
-    def take(self) -> Token:
-        """Give the next token and go past it."""
-        token = self.token
-        self.index += token.kind != "end"
-        return token
-
-    def at_operator(self, *texts: str) -> bool:
-        """Tell whether one of these operators comes next."""
-        return self.token.kind == "operator" and self.token.text in texts
-
-    def at_word(self, *texts: str) -> bool:
-        """Tell whether one of these words comes next."""
-        return self.token.kind == "name" and self.token.text in texts
-
-    def error(self, message: str, at: int | None = None, help: str = "") -> OprepError:
-        """Make the error at a place, else at the next token."""
-        return self.text.error(message, self.token.at if at is None else at, help)
-
-    def unexpected(self, wanted: str, help: str) -> OprepError:
-        """Make the error for a token that cannot stand here."""
-        token = self.token
-        if self.at_word(*LOGIC) and not self.logic:
-            message = f"`{token.text}` cannot stand in an equation"
-            return self.error(message, None, "say it in `when`")
-        if self.at_operator("["):
-            help = "write `dim(x, 0)` for a size" if self.logic else "write the op that takes it"
-            return self.error("`[` cannot take an element", None, help)
-        if self.at_operator("?"):
-            message = "`?` marks an argument that may be absent"
-            return self.error(message, None, "write it behind a name in a call: `f(x?)`")
-        if self.at_operator("="):
-            return self.error("`=` cannot stand here", None, "write `==` to compare")
-        names = {"end": "the end", "newline": "the end of the line", "string": "a string"}
-        found = names.get(token.kind, f"`{token.text}`")
-        return self.error(f"expected {wanted}, found {found}", None, help)
+class ExpressionParser(Cursor):
+    """Reads expressions, in conditions with all operators, else without `and`, `if`, …."""
 
     def expression(self) -> Expression:
         """Read an expression, as loose as the place allows."""
@@ -157,7 +102,7 @@ class ExpressionParser:
     def _operator(self) -> str:
         """Take the operator between two operands, if one comes next."""
         token = self.token
-        if self.logic and self.at_word("not") and self.following.text == "in":
+        if self.logic and self.at_word("not") and self.before("name", "in"):
             self.take()
             return f"not {self.take().text}"
         kind = "name" if token.text in WORDS and self.logic else "operator"
@@ -273,7 +218,7 @@ class ExpressionParser:
         arguments: list[Expression] = []
         keywords: dict[str, Expression] = {}
         while not self.at_operator(")"):
-            if self.token.kind == "name" and self.following.text == "=":
+            if self.token.kind == "name" and self.before("operator", "="):
                 key = self._key(keywords)
                 keywords[key] = self._value()
             elif keywords:
@@ -317,7 +262,7 @@ class ExpressionParser:
     def _maybe(self) -> Expression:
         """Read `x?` or any other expression."""
         token = self.token
-        if token.kind != "name" or self.following.text != "?" or self.following.kind != "operator":
+        if token.kind != "name" or not self.before("operator", "?"):
             return self.expression()
         if token.text in RESERVED | {"_"} or "." in token.text:
             raise self.error(f"`{token.text}` cannot be a variable", None, "rename it")
