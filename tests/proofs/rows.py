@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,13 +65,13 @@ def ops_of(form: OnnxForm) -> set[str]:
     return {part.function for part in calls if part.domain == ""}
 
 
-def cases(function: Function, opsets: Mapping[int, list[int]] | None = None) -> Iterator[Case]:
-    """Give all models of a function; `opsets` by form, all boundaries if not said."""
+def cases(function: Function, dtypes: Sequence[str] = DTYPES) -> Iterator[Case]:
+    """Give all models of a function: each form at each of its boundaries, each sample and dtype."""
     for number, form in enumerate(function.onnx):
         alone = replace(function, name=TESTED, onnx=(replace(form, emit=True),))
-        for opset in opsets[number] if opsets else boundaries(form):
+        for opset in boundaries(form):
             for sample in SAMPLES[function.name]:
-                for dtype in DTYPES if _takes_dtype(sample) else ("float32",):
+                for dtype in dtypes if _takes_dtype(sample) else ("float32",):
                     if form.agrees_on(dtype):
                         yield from _case(function.name, number, alone, opset, dtype, sample)
 
