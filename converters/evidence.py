@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from oprep.converters.numbers import Comparison
@@ -17,6 +17,7 @@ STRONGEST_FIRST = (
     Verdict.NOT_FINITE,
     Verdict.NO_EVIDENCE,
 )
+NUMBERS = tuple(field.name for field in fields(Numbers))
 NOTHING = Comparison(Verdict.NO_EVIDENCE, None, Tolerance(0.0, 0.0), None, "", ())
 
 
@@ -40,6 +41,14 @@ def merged(found: Sequence[Comparison]) -> Comparison:
 def _badness(item: Comparison) -> tuple[float, float]:
     """Order comparisons; of equally good ones the one with the larger values says more."""
     return item.over, item.numbers.rms if item.numbers is not None else 0.0
+
+
+def to_plain(item: Comparison) -> dict[str, Any]:
+    """Write a comparison as plain data, to be sent by a child."""
+    numbers = item.numbers
+    told = None if numbers is None else {name: getattr(numbers, name) for name in NUMBERS}
+    tolerance = {"rtol": item.tolerance.rtol, "atol": item.tolerance.atol}
+    return {**vars(item), "verdict": item.verdict.value, "numbers": told, "tolerance": tolerance}
 
 
 def from_plain(data: Mapping[str, Any]) -> Comparison:

@@ -10,14 +10,14 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from oprep.converters import magnitudes, numbers, twin
-from oprep.converters.evidence import NOTHING, merged
+from oprep.converters.evidence import NOTHING, merged, to_plain
 from oprep.converters.report import Verdict
 from oprep.opsets import tolerances
 from oprep.opsets.rule import Tolerance
@@ -247,7 +247,7 @@ def _compare_site(
     reached = twin.decode(site["reached"], values) if site["reached"] else [np.ones(1)]
     total = sum(int(array.size) for array in reached)
     if not whole and not magnitudes.all_finite(reads):
-        return {"reached": total, "comparison": asdict(NOTHING)}
+        return {"reached": total, "comparison": to_plain(NOTHING)}
     ulp = magnitudes.largest_ulp(reads)
     asked = Tolerance(*site["tolerance"]) if site["tolerance"] else None
     found = []
@@ -258,7 +258,7 @@ def _compare_site(
             found.append(replace(NOTHING, verdict=Verdict.FAIL, over=math.inf, detail=detail))
             continue
         found += [_compare(*pair, ulp, asked) for pair in zip(one, other, strict=True)]
-    return {"reached": total, "comparison": asdict(merged(found))}
+    return {"reached": total, "comparison": to_plain(merged(found))}
 
 
 def _compare(
