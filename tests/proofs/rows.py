@@ -173,6 +173,8 @@ def torch_answer(
     """Ask the torch function of that name; None where torch refuses these inputs."""
     import torch
 
+    # small tensors: threads of a pool would only wait for each other
+    torch.set_num_threads(1)
     tensors: list[Any] = []
     for item in sample.tensors:
         many = [torch.from_numpy(feeds[key].copy()) for key in _names(Sample((item,)))]
