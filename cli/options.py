@@ -55,7 +55,13 @@ Opsets: TypeAlias = Annotated[
 ]
 Output: TypeAlias = Annotated[
     Path | None,
-    _option("--output", "-o", metavar="FILE", help="Where to write the converted model."),
+    _option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        parser=values.output_path,
+        help="Where to write the converted model.",
+    ),
 ]
 DryRun: TypeAlias = Annotated[
     bool, _option("--dry-run", help="Show what would be replaced; write nothing.")

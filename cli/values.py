@@ -29,6 +29,17 @@ def model_path(text: str) -> Path:
     return Path(text)
 
 
+def output_path(text: str) -> Path:
+    """Give the path of an output; a folder is none, also one that is not there yet."""
+    if text.endswith("/"):
+        raise OprepError(
+            f"`{text}` names a folder, not a file to write",
+            help="name a file in it",
+            exit_code=ExitCode.OUTPUT,
+        )
+    return Path(text)
+
+
 def size(text: str) -> int:
     """Read a number of bytes: `500000000`, `2GB` (decimal), `2GiB` (binary)."""
     match = _SIZE.fullmatch(text.strip())

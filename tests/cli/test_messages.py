@@ -79,6 +79,7 @@ MODELS = {
     "too_large": (("list-ops", "encoder.onnx", "--max-bytes", "1KB"), 9),
     "onto_itself": (("convert", "encoder.onnx", "-r", "rules.toml", "-o", "encoder.onnx"), 8),
     "no_folder": (("convert", "encoder.onnx", "-r", "rules.toml", "-o", "no/out.onnx"), 8),
+    "output_folder": (("convert", "encoder.onnx", "-r", "rules.toml", "-o", "new/"), 8),
     "no_sidecar": (("verify", "encoder.onnx", "encoder.onnx", "--provenance"), 4),
 }
 

@@ -120,3 +120,19 @@ def test_p31_names_in_a_model_cannot_speak_to_terminal_or_ci(folder):
         assert "##vso[" not in text
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::")]
     assert not [line for line in done.stdout.splitlines() if line.lstrip().startswith("::")]
+
+
+def test_external_data_is_found_from_another_folder_and_by_a_relative_path(folder, root):
+    import shutil
+
+    samples = root / "sample_models"
+    shutil.copytree(samples / "external", folder / "models")
+    rules = str(samples / "rules" / "gelu.toml")
+    for words in (
+        ("convert", "models/model.onnx", "-r", rules, "-o", "out.onnx"),
+        ("verify", "models/model.onnx", "out.onnx", "--provenance"),
+    ):
+        done = subprocess.run(
+            program(*words), cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
