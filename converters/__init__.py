@@ -1,0 +1,1 @@
+"""What happens to a model: load, capture, match, replace, verify, write."""

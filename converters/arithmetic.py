@@ -176,6 +176,7 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
             else:
                 left[value] = power - exponent
             if factor.scaled is not None:
+
                 def scaled(scale: float, more: float, left: dict[Any, float] = left) -> bool:
                     if scale < 0 and not float(factor.exponent).is_integer():
                         return False
@@ -192,9 +193,17 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
 
                 if factor.plain(state, value, plain):
                     return True
-        return _coefficient(state, factor, leaves, cut, number, width, spent, wanted, (
-            lambda rest, total: assign(state, i + 1, leaves, cut, total, width, then, rest)
-        ))
+        return _coefficient(
+            state,
+            factor,
+            leaves,
+            cut,
+            number,
+            width,
+            spent,
+            wanted,
+            (lambda rest, total: assign(state, i + 1, leaves, cut, total, width, then, rest)),
+        )
 
     def single(state: State, value: Any, then: ScaledThen) -> bool:
         """Match a value that is no product: only a pattern of one factor can be it."""
@@ -305,7 +314,9 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
                 total = width + more + term.width
                 if scale is not None and not close(mine, scale, total):
                     return state.why is not None and state.why.note(
-                        state, f"a term has the factor {show(mine)}, the rule wants {show(scale)}", 0.3
+                        state,
+                        f"a term has the factor {show(mine)}, the rule wants {show(scale)}",
+                        0.3,
                     )
                 return assign(state, i + 1, left, cut, mine if scale is None else scale, total,
                               then, number, spent)  # fmt: skip

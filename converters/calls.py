@@ -62,7 +62,8 @@ class NodeForm:
 
     `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
     attributes that may be present: others are a miss (None: any). `when` is over the parameters;
-    `changed` says what is different in this opset where it does not hold; `dtypes` are those of the first input on which the form means the same (empty: all).
+    `changed` says what is different in this opset where it does not hold. `dtypes` are those of
+    the first input on which the form means the same (empty: all).
     """
 
     op: str
@@ -145,12 +146,13 @@ def equal_plain(want: Any, got: Any, axis_rank: int | None = None) -> bool:
         if not isinstance(got, int | float):
             return False
         if axis_rank is not None and isinstance(want.value, int) and isinstance(got, int):
-            return want.value % axis_rank == got % axis_rank if axis_rank else want.value == got
+            wanted = want.value
+            return bool(wanted % axis_rank == got % axis_rank if axis_rank else wanted == got)
         if want.value == got:
             return True
         exact = isinstance(got, int) and isinstance(want.value, int)
         limit = 0.0 if exact else (want.width + FLOAT32_ULP) * abs(want.value)
-        return abs(want.value - got) <= limit
+        return bool(abs(want.value - got) <= limit)
     if isinstance(want, list):
         parts = list(got) if isinstance(got, list | tuple) else [got]
         return len(want) == len(parts) and all(
@@ -158,10 +160,10 @@ def equal_plain(want: Any, got: Any, axis_rank: int | None = None) -> bool:
         )
     if isinstance(got, list | tuple) and not isinstance(want, list | tuple):
         return len(got) == 1 and equal_plain(want, got[0], axis_rank)
-    if isinstance(want, bool) or want is None or isinstance(want, str):
-        if want is None or got is None:
-            return bool(want is got)
-        return type(want) is not str and want == got if not isinstance(want, str) else want == got
+    if want is None or got is None:
+        return want is got
+    if isinstance(want, bool | str):
+        return bool(want == got)
     if isinstance(want, int | float):
         return equal_plain(Wanted(want, 0.0, show(want)), got, axis_rank)
     if isinstance(want, tuple):
@@ -219,11 +221,7 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
     def unary(state: State, node: int, then: Then) -> bool:
         return inputs[0](state, state.inputs[node][0], node, then)
 
-    simple = (
-        count == 1
-        and not (checks or rest or form.when or form.dtypes)
-        and form.closed is None
-    )
+    simple = count == 1 and not (checks or rest or form.when or form.dtypes) and form.closed is None
     if not simple:
         return run
 
@@ -264,7 +262,9 @@ def _dtype(state: State, node: int, form: NodeForm) -> bool:
         return True
     got = kinds[0] if kinds and kinds[0] else "unknown"
     return state.why is not None and state.why.note(
-        state, f"the dtype is {got}, `{form.op}` means the same only on {', '.join(sorted(form.dtypes))}", 0.4
+        state,
+        f"the dtype is {got}, `{form.op}` means the same only on {', '.join(sorted(form.dtypes))}",
+        0.4,
     )
 
 
@@ -314,8 +314,10 @@ class _Parameters:
 
 
 def _rank(state: State, node: int) -> int | None:
-    ranks = {None if shape is None else len(shape)
-             for shape in state.view.shapes(state.inputs[node][0])} if state.inputs[node] else set()  # fmt: skip
+    if not state.inputs[node]:
+        return None
+    shapes = state.view.shapes(state.inputs[node][0])
+    ranks = {None if shape is None else len(shape) for shape in shapes}
     return ranks.pop() if len(ranks) == 1 else None
 
 
@@ -460,8 +462,10 @@ def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
         got = plain_of(constant)
         if _axis_equal(state, node, label, wanted, got):
             return then()
-        wish = "the rule leaves it out" if wanted is None else (
-            f"the rule wants {show(_unwrapped(wanted))}"
+        wish = (
+            "the rule leaves it out"
+            if wanted is None
+            else (f"the rule wants {show(_unwrapped(wanted))}")
         )
         return state.why is not None and state.why.note(
             state, f"`{label}` is `{state.view.value_name(value)}` ({show(got)}), {wish}", 0.5

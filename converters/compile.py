@@ -205,12 +205,15 @@ class Said:
     __slots__ = ("call", "forms")
 
     def __init__(self, call: Call, forms: tuple[NodeForm, ...]) -> None:
+        """Settle on node forms for a call."""
         self.call, self.forms = call, forms
 
     def __eq__(self, other: object) -> bool:
+        """Compare call and forms."""
         return isinstance(other, Said) and (self.call, self.forms) == (other.call, other.forms)
 
     def __hash__(self) -> int:
+        """Hash the call."""
         return hash(self.call)
 
 
@@ -346,6 +349,7 @@ class _Builder:
             )
         if isinstance(term, Binary | Unary):
             return self.call(_operator(term), levels)
+        assert isinstance(term, Call | Said | Output)
         return self.call(term, levels)
 
     def bound(self, item: Bound, levels: tuple[Level, ...]) -> Matcher:

@@ -16,6 +16,7 @@ class Bindings:
     """What `when` and the keywords of `with` can ask about a match; one typing at a time."""
 
     def __init__(self, view: View, bound: Mapping[str, Any], typing: int = 0) -> None:
+        """Ask about a match in one region; `typing` counts the calls of a function."""
         self.view, self.bound, self.typing = view, bound, typing
 
     def name(self, name: str) -> object:

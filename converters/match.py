@@ -79,9 +79,7 @@ def find(view: View, alternatives: Sequence[Compiled]) -> list[Match]:
             continue
         for op in anchor.ops:
             for node in by_op.get(op, ()):
-                found = at(state, compiled, anchor, node, done)
-                if found is not None:
-                    matches.append(found)
+                matches += at(state, compiled, anchor, node, done)
     return matches
 
 
@@ -107,23 +105,29 @@ def _arithmetic_anchor(compiled: Compiled, view: View) -> Anchor | None:
 
 def at(
     state: State, compiled: Compiled, anchor: Anchor, node: int, done: dict[tuple[int, int], Match]
-) -> Match | None:
+) -> list[Match]:
     """Try one alternative from one anchor node, the outermost root first.
 
-    A root that matches without the anchor belongs to another anchor: its turn will come.
+    A root that matches without the anchor belongs to another anchor: its turn will come. A root
+    inside of a match is not tried: that match would win. One anchor can have several matches
+    where its result is shared.
     """
+    matches: list[Match] = []
+    inside: set[int] = set()
     for root in reversed(list(climb(state.view, compiled, anchor, node))):
-        key = (compiled.order, root)
-        known = done.get(key)
-        if known is not None:
-            if node in known.nodes:
-                return None  # whatever else matches here lies inside of that match
+        if root in inside:
             continue
-        found = attempt(state, compiled, root)
-        if found is not None and node in found.nodes:
+        key = (compiled.order, root)
+        found = done.get(key)
+        if found is None:
+            found = attempt(state, compiled, root)
+            if found is None or node not in found.nodes:
+                continue
             done[key] = found
-            return found
-    return None
+            matches.append(found)
+        if node in found.nodes:
+            inside.update(found.nodes)
+    return matches
 
 
 def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator[int]:
@@ -289,7 +293,9 @@ def _accepted(state: State, compiled: Compiled, roots: tuple[Any, ...]) -> Match
     nodes = tuple(sorted(set(state.nodes)))
     reason = ""
     if compiled.arithmetic:
-        reason = floating(state, roots[0], evident=compiled.floats) if not compiled.exact_form else ""
+        reason = (
+            floating(state, roots[0], evident=compiled.floats) if not compiled.exact_form else ""
+        )
         reason = reason or rank_kept(state)
     slots = state.slots
     bound = {name: slots[index] for name, index in compiled.names.items()
@@ -331,9 +337,7 @@ def explain_at(state: State, compiled: Compiled, anchor: Anchor, node: int) -> R
 def _no_root(view: View, anchor: Anchor, node: int) -> str:
     region = view.region
     kind, data = anchor.levels[0]
-    wanted = (
-        f"a {data[0]}" if kind == "arith" else " or ".join(f"`{op}`" for op in sorted(data))
-    )
+    wanted = f"a {data[0]}" if kind == "arith" else " or ".join(f"`{op}`" for op in sorted(data))
     readers = [user for value in region.outputs[node] for user in region.users.get(value, ())]
     if not readers:
         return f"its result is an output of the graph, the rule wants it in {wanted}"

@@ -127,7 +127,9 @@ def _fold_binary(expression: Binary) -> Wanted | None:
         return None
     if isinstance(value, complex):
         return None
-    return Wanted(value, left.width + right.width, f"{left.text} {expression.operator} {right.text}")
+    return Wanted(
+        value, left.width + right.width, f"{left.text} {expression.operator} {right.text}"
+    )
 
 
 def times(left: Wanted, right: Wanted, exponent: float = 1) -> Wanted | None:

@@ -12,6 +12,10 @@ from oprep.converters.match import Match
 from oprep.opsets.errors import ExitCode, OprepError
 
 SCHEMA = 1
+STALE = {
+    "model": "the plan was made for another model",
+    "rules": "the plan was made with other rules",
+}
 
 
 def plan_text(model_sha256: str, rules_sha256: str, matches: Sequence[Match]) -> str:
@@ -38,9 +42,7 @@ def apply_plan(
     for key, now in (("model", model_sha256), ("rules", rules_sha256)):
         if data[key] != now:
             raise OprepError(
-                f"the plan was made for another {key.rstrip('s')}"
-                if key == "model"
-                else "the plan was made with other rules",
+                STALE[key],
                 path.name,
                 (f"sha256 {str(data[key])[:16]}… in the plan, {now[:16]}… now",),
                 "make a new one with `--plan-out`",
@@ -50,8 +52,8 @@ def apply_plan(
               for match in matches}  # fmt: skip
     chosen: list[Match] = []
     for site in data["sites"]:
-        key = _key(site["rule"], site["region"], site["outputs"])
-        if key not in by_key:
+        place = _key(site["rule"], site["region"], site["outputs"])
+        if place not in by_key:
             raise OprepError(
                 f"the plan names a site that rule `{site['rule']}` does not match",
                 path.name,
@@ -59,7 +61,7 @@ def apply_plan(
                 "make a new one with `--plan-out`",
                 ExitCode.EXPECTATION,
             )
-        chosen.append(by_key[key])
+        chosen.append(by_key[place])
     wanted = {id(match) for match in chosen}
     return [match for match in matches if id(match) in wanted]
 

@@ -86,7 +86,7 @@ class SiteRecord:
 
 @dataclass(frozen=True, slots=True)
 class MissRecord:
-    """A place where a rule nearly matched, and the first condition that failed, with both values."""
+    """A place where a rule nearly matched, and the first condition that failed, both values."""
 
     site: str
     reason: str
@@ -198,7 +198,8 @@ class Report:
         del data["converted"]
         if self.seconds is None:
             del data["seconds"]
-        return plain(data)
+        plain_data: dict[str, Any] = plain(data)
+        return plain_data
 
     def to_json(self) -> str:
         """Give one JSON document, keys sorted, ending in a newline."""

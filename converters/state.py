@@ -44,6 +44,7 @@ class State:
     )
 
     def __init__(self, view: View, slots: int) -> None:
+        """Begin with `slots` unbound variables."""
         region = view.region
         self.view = view
         self.arithmetic = view.arithmetic
@@ -79,6 +80,7 @@ class Reasons:
     """Keep the reason of the attempt that came furthest."""
 
     def __init__(self) -> None:
+        """Begin with no reason."""
         self.best = -1.0
         self.text = ""
 

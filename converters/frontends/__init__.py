@@ -1,0 +1,1 @@
+"""Model formats: what each offers the matcher, and how a plan is carried out on it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters.frontends.onnx_body import body_function, equal_bodies, is_generic
-from oprep.converters.frontends.onnx_graph import OnnxGraph, Reference, plain_attribute
+from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView, Reference, plain_attribute
 from oprep.converters.frontends.onnx_types import dtype_name, dtype_number
 from oprep.converters.graph import Attribute, Many
 from oprep.converters.match import Match
@@ -25,10 +25,17 @@ TENSORS = frozenset({"tensor", "optional", "tensors"})
 GENERIC = 15
 
 
+def opset_of(match: Match) -> int:
+    """Give the version of the standard domain in the region of a match."""
+    assert isinstance(match.view, OnnxView)
+    return match.view.opset
+
+
 class Bodies:
-    """Collect the functions while nodes are written, in the order in which they are first needed."""
+    """Collect the functions while nodes are written, in the order in which they are needed."""
 
     def __init__(self, graph: OnnxGraph, ops: Mapping[str, CustomOp]) -> None:
+        """Begin with no function for the ops, which are given by torch and ONNX name."""
         self.graph = graph
         self.ops = ops
         self.all = tuple(dict.fromkeys(ops.values()))
@@ -49,7 +56,7 @@ class Bodies:
 
     def missing(self, match: Match, used: Sequence[CustomOp]) -> str:
         """Say why a body cannot be written for a match: below opset 15 its dtype must be known."""
-        opset = match.view.opset
+        opset = opset_of(match)
         for op in used:
             if op.body is None or self.is_generic(op, opset):
                 continue
@@ -93,8 +100,8 @@ class Bodies:
         for node in nodes:
             op = self.by_id.get((node.domain, node.op_type))
             if op is not None and op.body is not None:
-                dtype = None if self.is_generic(op, match.view.opset) else self._dtype(match)
-                node.overload = self.function(op, node, dtype, match.view.opset)
+                dtype = None if self.is_generic(op, opset_of(match)) else self._dtype(match)
+                node.overload = self.function(op, node, dtype, opset_of(match))
 
     def function(self, op: CustomOp, node: NodeProto, dtype: int | None, opset: int) -> str:
         """Give the overload under which the function for one use of an op is found."""

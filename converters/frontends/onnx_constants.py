@@ -32,6 +32,7 @@ class Constants:
     """The constants that one region can see; `overridable` names those a caller may replace."""
 
     def __init__(self, view: OnnxView) -> None:
+        """Read nothing yet: most constants of a large graph are never asked for."""
         self.view = view
         self.known: dict[str, Constant | None] = {}
         self.arrays: dict[str, Array | None] = {}
@@ -192,6 +193,8 @@ class Constants:
         if first is None or (op in BINARY and second is None):
             return None
         with np.errstate(all="ignore"):
+            if op in UNARY and first.dtype.kind in "iub":
+                return None
             if op == "Cast":
                 to = self.view.attribute(node, "to")
                 return first.astype(tensor_dtype_to_np_dtype(to)) if isinstance(to, int) else None
@@ -199,14 +202,18 @@ class Constants:
                 dtype = self.view.dtypes(self.view.region.inputs[node][1])
                 return first.astype(dtype[0]) if len(set(dtype)) == 1 and dtype[0] else None
             if op in UNARY:
-                made = {"Neg": lambda a: -a, "Sqrt": np.sqrt, "Reciprocal": lambda a: 1 / a}[op](
-                    first
-                )
+                unary: dict[str, Any] = {
+                    "Neg": np.negative, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal
+                }  # fmt: skip
+                made = unary[op](first)
             elif first.dtype.kind in "iu" and op in ("Div", "Pow"):
                 return None
             else:
-                made = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
-                        "Div": np.divide, "Pow": np.power}[op](first, second)  # fmt: skip
+                binary: dict[str, Any] = {
+                    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
+                    "Div": np.divide, "Pow": np.power,
+                }  # fmt: skip
+                made = binary[op](first, second)
         return np.asarray(made).astype(first.dtype)
 
 

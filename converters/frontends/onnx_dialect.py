@@ -1,4 +1,4 @@
-"""What the calls of a pattern are in ONNX, in one opset: node forms, or equations over other ops."""
+"""What the calls of a pattern are in ONNX, in one opset: node forms, or equations over ops."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class OnnxDialect:
     arithmetic: Mapping[str, str] = ARITHMETIC
 
     def __init__(self, imports: Mapping[str, int], ops: tuple[CustomOp, ...]) -> None:
+        """Read names in a region with these imports."""
         self.opset = imports.get("", imports.get("ai.onnx", 1))
         self.imports = imports
         self.ops = {str(op.onnx): op for op in ops} | {op.name: op for op in ops if op.name}
@@ -99,9 +100,7 @@ def _fail(rule: Rule, message: str, help_: str) -> OprepError:
     return OprepError(message, str(rule.place("replace")), help=help_, exit_code=ExitCode.RULES)
 
 
-def _arguments(
-    call: Call, names: list[tuple[str, str]], rule: Rule, what: str
-) -> dict[str, Expression | tuple[Expression, ...]]:
+def _arguments(call: Call, names: list[tuple[str, str]], rule: Rule, what: str) -> dict[str, Any]:
     """Bind a call's arguments to formal parameters (name, kind), like Python does."""
     found: dict[str, Any] = {}
     position = 0
@@ -180,9 +179,7 @@ def _form(
             continue
         want: Want = given[name] if name in given else Default(defaults[name])
         inputs.append(InputWant(want, kinds[name] not in TENSORS, name, slot.absent))
-    attributes = [
-        _slot_want(slot, given, defaults, formal) for slot in form.attributes
-    ]
+    attributes = [_slot_want(slot, given, defaults, formal) for slot in form.attributes]
     used |= {slot.parameter for slot in form.attributes if slot.parameter}
     attributes += _unlisted(formal, {slot.name for slot in form.attributes})
     for name in [name for name in given if name not in used]:
@@ -224,7 +221,9 @@ def _slot_want(
     if name is None:
         return AttributeWant(slot.name, Required(slot.literal), schema_default)
     if name not in given:
-        return AttributeWant(slot.name, Default(_numbered(name, defaults[name])), schema_default, name)
+        return AttributeWant(
+            slot.name, Default(_numbered(name, defaults[name])), schema_default, name
+        )
     want = given[name]
     if name == "dtype" and isinstance(want, Literal) and isinstance(want.value, str):
         number = dtype_number(want.value)
@@ -318,7 +317,9 @@ def _literal(value: object) -> Expression:
     return Literal(None)
 
 
-def _named_forms(call: Call, domain: str, opset: int, rule: Rule) -> list[NodeForm | Expression | Guarded]:
+def _named_forms(
+    call: Call, domain: str, opset: int, rule: Rule
+) -> list[NodeForm | Expression | Guarded]:
     """Match one standard op by the names of its newest schema, whatever this opset calls them."""
     newest = _newest(domain, call.function)
     if newest is None:

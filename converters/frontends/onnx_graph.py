@@ -69,6 +69,7 @@ class OnnxView:
         owner: OnnxGraph,
         parent: OnnxView | None,
     ) -> None:
+        """Look at one graph; `nodes` are its nodes, `parent` the view around it."""
         self.region = region
         self.graph = graph
         self.nodes = nodes
@@ -88,7 +89,9 @@ class OnnxView:
         scope: OnnxView | None = self
         while scope is not None:
             if scope.constants.overrides(value):
-                return f"`{value}` is an initializer that is also an input, a caller can override it"
+                return (
+                    f"`{value}` is an initializer that is also an input, a caller can override it"
+                )
             scope = scope.parent
         return f"`{value}` is no constant"
 
@@ -164,7 +167,7 @@ class OnnxView:
         return f"{self.region.label}: {name}" if self.region.label else name
 
     def scope_of(self, node: int) -> str:
-        """Give the module path that an exporter recorded, else the node's name, dots for slashes."""
+        """Give the module path an exporter recorded, else the node's name, dots for slashes."""
         proto = self.nodes[node]
         for entry in proto.metadata_props:
             if entry.key == "pkg.torch.onnx.name_scopes":
@@ -222,9 +225,9 @@ class OnnxGraph:
         view = OnnxView(region, graph, nodes, opset, imports, self, parent)
         self.views.append(view)
         if kind == "function":
-            region.results = frozenset(graph.output)  # type: ignore[arg-type]
+            region.results = frozenset(graph.output)
         else:
-            region.results = frozenset(item.name for item in graph.output)  # type: ignore[union-attr]
+            region.results = frozenset(item.name for item in graph.output)
         self._index(view)
         return view
 

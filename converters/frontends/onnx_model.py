@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from oprep.converters.compile import Compiled, compile_equation
 from oprep.converters.files import Content, ExternalFile, read, require_onnx
-from oprep.converters.frontends.onnx_bodies import Bodies, import_domains, import_in_functions
+from oprep.converters.frontends.onnx_bodies import (
+    Bodies,
+    import_domains,
+    import_in_functions,
+    opset_of,
+)
 from oprep.converters.frontends.onnx_dialect import OnnxDialect, bare_call
 from oprep.converters.frontends.onnx_external import external_files, small_tensor
 from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView
@@ -129,6 +134,7 @@ class Conversion:
     """One model and the opsets that are applied to it."""
 
     def __init__(self, model: OnnxModel, opsets: Sequence[Opset]) -> None:
+        """Index the model; functions that are ops of the rule files are no regions."""
         self.model = model
         self.opsets = tuple(opsets)
         self.ops: dict[str, CustomOp] = {}
@@ -257,7 +263,8 @@ class Conversion:
     def _new_domains(self, matches: Sequence[Match]) -> set[tuple[str, str]]:
         """Give domain and type of every custom op that the matches put in."""
         found: set[tuple[str, str]] = set()
-        for label in {self.replacement(m.rule, m.order, m.view.opset).label for m in matches}:  # type: ignore[attr-defined]
+        labels = {self.replacement(m.rule, m.order, opset_of(m)).label for m in matches}
+        for label in sorted(labels):
             for name in label.split(", "):
                 domain, _, op = name.rpartition("::")
                 if domain:
@@ -305,15 +312,12 @@ def op_table(model: OnnxModel) -> dict[str, tuple[int, list[str], list[str]]]:
     graph = OnnxGraph(model.proto)
     found: dict[str, tuple[int, set[str], set[str]]] = {}
     for view in graph.views:
-        known: dict[str, Any] = graph.types.declared(view) if view.region.kind == "graph" else {}
         for op, nodes in view.region.by_op.items():
             count, dtypes, regions = found.get(op, (0, set(), set()))
             for node in nodes:
                 for value in view.region.outputs[node][:1]:
-                    dtype = known.get(value, (None, None))[0]
-                    if dtype:
-                        dtypes.add(dtype)
-            regions.add(view.region.label)
+                    dtypes.update(kind for kind in view.dtypes(value) if kind)
+            regions.add(view.region.label or "main")
             found[op] = (count + len(nodes), dtypes, regions)
     return {
         op: (count, sorted(dtypes), sorted(regions))

@@ -33,9 +33,7 @@ def region_matches(
         yield match
 
 
-def _between(
-    view: OnnxView, inputs: set[str], outputs: tuple[str, ...], rule: Rule
-) -> set[int]:
+def _between(view: OnnxView, inputs: set[str], outputs: tuple[str, ...], rule: Rule) -> set[int]:
     """Give every node that leads to an output, back to the named inputs and to constants."""
     region = view.region
     nodes: set[int] = set()
@@ -70,6 +68,4 @@ def _between(
 
 
 def _fail(rule: Rule, message: str, note: str, help_: str) -> OprepError:
-    return OprepError(
-        message, str(rule.place("replace")), (note,), help_, ExitCode.EXPECTATION
-    )
+    return OprepError(message, str(rule.place("replace")), (note,), help_, ExitCode.EXPECTATION)

@@ -37,6 +37,7 @@ class Replacement:
     """The right side of one rule for one set of opset imports."""
 
     def __init__(self, rule: Rule, ops: Mapping[str, CustomOp], opset: int) -> None:
+        """Read what a rule puts in; `ops` are the custom ops by torch and ONNX name."""
         self.rule, self.ops, self.opset = rule, ops, opset
         self.where = str(rule.place("with"))
         self.label = _label(rule, ops)
@@ -166,9 +167,7 @@ class Replacement:
         if equal_plain(default, value):
             return
         takes = ", ".join(f"{item.kind} {item.name}" for item in op.parameters) if op else ""
-        raise _Refused(
-            f"the site passes `{name}` = {value!r}, `{self.label}` takes ({takes})"
-        )
+        raise _Refused(f"the site passes `{name}` = {value!r}, `{self.label}` takes ({takes})")
 
     def nodes(
         self, match: Match, results: Sequence[str], fresh: Callable[[str], str], overload: str = ""
@@ -260,7 +259,7 @@ def _set_attribute(node: NodeProto, name: str, value: Any, kind: str) -> None:
     from onnx import AttributeProto, helper
 
     if isinstance(value, Reference):
-        node.attribute.add(name=name, ref_attr_name=value.name, type=value.kind)  # type: ignore[arg-type]
+        node.attribute.add(name=name, ref_attr_name=value.name, type=value.kind)
         return
     number = AttributeProto.AttributeType.Value(kind) if kind else None
     if kind.startswith("FLOAT"):

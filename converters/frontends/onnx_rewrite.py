@@ -28,6 +28,7 @@ class Names:
     """Make tensor names that nothing in a model has; the same for the same model and plan."""
 
     def __init__(self, graph: OnnxGraph) -> None:
+        """Collect the names when the first one is asked for."""
         self.graph = graph
         self.taken: set[str] | None = None
         self.counts: dict[str, int] = {}
@@ -106,16 +107,16 @@ def leaving(
             continue
         if removed[key] < len(region.users.get(value, ())):
             continue
-        node = region.producer.get(value)
-        if node is None:
+        maker = region.producer.get(value)
+        if maker is None:
             if value in home.constants.initializers:
                 initializers.setdefault(number, set()).add(value)
             continue
-        if region.ops[node] in FOLDED and home.constant(value) is not None:
+        if region.ops[maker] in FOLDED:
             gone = nodes.setdefault(number, set())
-            if node not in gone:
-                gone.add(node)
-                work.extend((home, item) for item in region.inputs[node] if item)
+            if maker not in gone:
+                gone.add(maker)
+                work.extend((home, item) for item in region.inputs[maker] if item)
     return {
         number: Gone(frozenset(nodes.get(number, ())), frozenset(initializers.get(number, ())))
         for number in {*nodes, *initializers}

@@ -26,6 +26,7 @@ class Types:
     """Types of all regions of one model."""
 
     def __init__(self, owner: OnnxGraph) -> None:
+        """Infer nothing yet."""
         self.owner = owner
         self.inferred = False
         self._declared: dict[int, Typing] = {}
