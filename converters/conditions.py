@@ -70,7 +70,8 @@ class Bindings:
         constant = self.view.constant(value)
         if constant is None:
             return UNKNOWN
-        return constant.items[0] if len(constant.items) == 1 else list(constant.items)
+        items = self.view.written(constant)
+        return items[0] if len(items) == 1 else items
 
     def _is_constant(self, value: Any) -> bool:
         return not isinstance(value, Absent | Many) and self.view.is_constant(value)

@@ -111,6 +111,9 @@ class View(Protocol):
     def is_constant(self, value: Value) -> bool:
         """Tell whether a value is a constant of any size."""
 
+    def written(self, constant: Constant) -> list[Any]:
+        """Give the elements of a constant as they were written: 0.1, not 0.10000000149."""
+
     def not_constant(self, value: Value) -> str:
         """Say why a value is no constant, for a message."""
 

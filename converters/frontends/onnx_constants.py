@@ -217,6 +217,18 @@ class Constants:
         return np.asarray(made).astype(first.dtype)
 
 
+def shortest(value: float, dtype: str) -> float:
+    """Give the shortest decimal that is this number in its dtype: 0.1, not 0.10000000149.
+
+    So `when = "value(c) == 0.1"` and messages see what was written before it was stored.
+    """
+    import numpy as np
+
+    if dtype not in ("float16", "float32"):
+        return value
+    return float(str(np.dtype(dtype).type(value)))
+
+
 def _constant_node(constants: Constants, node: NodeProto) -> Array | None:
     import numpy as np
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.frontends.onnx_constants import Constants
+from oprep.converters.frontends.onnx_constants import Constants, shortest
 from oprep.converters.frontends.onnx_types import Types
 from oprep.converters.graph import PRODUCT, SUM, Constant, Opened, Region
 
@@ -83,6 +83,12 @@ class OnnxView:
     def is_constant(self, value: Any) -> bool:
         """Tell whether a value is a constant of any size."""
         return self.constants.is_constant(value)
+
+    def written(self, constant: Constant) -> list[Any]:
+        """Give the elements of a constant as they were written: 0.1, not 0.10000000149."""
+        if not constant.floating:
+            return list(constant.items)
+        return [shortest(item, constant.dtype) for item in constant.items]
 
     def not_constant(self, value: Any) -> str:
         """Say why a value is no constant, for a message."""
@@ -296,7 +302,7 @@ def plain_attribute(attribute: AttributeProto) -> Any:
         return Reference(attribute.ref_attr_name, attribute.type)
     kind = attribute.type
     if kind == 1:
-        return attribute.f
+        return shortest(attribute.f, "float32")
     if kind == 2:
         return attribute.i
     if kind == 3:
@@ -304,7 +310,9 @@ def plain_attribute(attribute: AttributeProto) -> Any:
     value = get_attribute_value(attribute)
     if kind == 8:
         return [item.decode("utf-8", "replace") for item in value]
-    return list(value) if kind in (6, 7) else value
+    if kind == 6:
+        return [shortest(item, "float32") for item in value]
+    return list(value) if kind == 7 else value
 
 
 def _module_path(recorded: str) -> str:
