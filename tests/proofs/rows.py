@@ -77,10 +77,10 @@ def cases(function: Function, dtypes: Sequence[str] = DTYPES) -> Iterator[Case]:
 
 
 def _takes_dtype(sample: Sample) -> bool:
-    return any(name in VALUES for name in _names(sample))
+    return any(name in VALUES for name in names_of(sample))
 
 
-def _names(sample: Sample) -> list[str]:
+def names_of(sample: Sample) -> list[str]:
     nested = [item if isinstance(item, tuple) else (item,) for item in sample.tensors]
     return [name for names in nested for name in names]
 
@@ -88,14 +88,14 @@ def _names(sample: Sample) -> list[str]:
 def _case(
     name: str, number: int, function: Function, opset: int, dtype: str, sample: Sample
 ) -> Iterator[Case]:
-    feeds = {key: _array(key, dtype) for key in _names(sample)}
+    feeds = {key: array(key, dtype) for key in names_of(sample)}
     model = build(function, opset, sample, feeds)
     expected = torch_answer(name, sample, feeds) if model is not None else None
     if model is not None and expected is not None:
         yield Case(name, number, opset, dtype, sample, model, feeds, expected)
 
 
-def _array(name: str, dtype: str) -> NDArray[Any]:
+def array(name: str, dtype: str) -> NDArray[Any]:
     if name in FIXED:
         return FIXED[name]
     values = VALUES[name]
@@ -141,7 +141,7 @@ def build(
 
 def writes(function: Function, opset: int, sample: Sample) -> bool:
     """Tell whether some form of a function can be written for a call on float32."""
-    feeds = {key: _array(key, "float32") for key in _names(sample)}
+    feeds = {key: array(key, "float32") for key in names_of(sample)}
     return build(replace(function, name=TESTED), opset, sample, feeds) is not None
 
 
@@ -177,7 +177,7 @@ def torch_answer(
     torch.set_num_threads(1)
     tensors: list[Any] = []
     for item in sample.tensors:
-        many = [torch.from_numpy(feeds[key].copy()) for key in _names(Sample((item,)))]
+        many = [torch.from_numpy(feeds[key].copy()) for key in names_of(Sample((item,)))]
         tensors.append(many if isinstance(item, tuple) else many[0])
     keywords = dict(sample.keywords)
     if name == "cast":
