@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from oprep.converters.frontends.onnx_types import dtype_name, dtype_number
 from oprep.opsets.errors import ExitCode, OprepError
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7
 """Numbers of dtypes in `TensorProto`, which are fixed for good."""
-
-Plain: TypeAlias = "bool | int | float | str | list[Any] | None"
 
 
 @dataclass(frozen=True, slots=True)
