@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from onnx import ModelProto
 
 from oprep.converters.report import Verdict
+from oprep.converters.runs import Loadable, Runs, Trouble
 from oprep.converters.twin import RegionPath, TwinPlan, TwinSite, build_twin, decode
 from oprep.opsets.rule import Tolerance
 from tests.converters.proving import MAIN, Pool, check, function, model, outputs, site, sites
@@ -194,6 +196,28 @@ def test_the_twin_leaves_the_original_as_it_was(place: str) -> None:
     assert [item.name for item in kept] == [item.name for item in proto.graph.output]
 
 
+@pytest.mark.parametrize("proto", [IN_SCAN, BACKWARDS_SCAN, IF_IN_SCAN], ids=["", "back", "if"])
+def test_the_loop_beside_a_scan_does_the_same(proto: ModelProto, pool: Pool) -> None:
+    item = site("s", ((0, "body"),), "so", "{out} = Identity(so)", [])
+    twin = build_twin(proto, TwinPlan([item], [], []))
+    shape = (3, 5) if proto is BACKWARDS_SCAN else (5, 3)
+    generator = np.random.default_rng(0)
+    feeds = {
+        "x": generator.standard_normal(shape).astype(np.float32),
+        "start": generator.standard_normal(3).astype(np.float32),
+    }
+    with pool.lend(readable=()) as child:
+        runs = Runs(child, 20.0)
+        runs.open("twin", Loadable(twin.model.SerializeToString()), "a twin")
+        outputs_by_name = runs.run("twin", feeds)
+        runs.close("twin")
+    assert not isinstance(outputs_by_name, Trouble)
+    values = {name: arrays[0] for name, arrays in outputs_by_name.items()}
+    steps = decode(twin.columns[0].pairs[0][0], values)
+    assert len(steps) == 5
+    assert (steps[-1] == values["last"]).all()
+
+
 def test_every_call_of_a_function_is_evidence() -> None:
     proto, right, _ = right_and_wrong("function")
     twin = build_twin(proto, TwinPlan([right], [], []))
@@ -330,8 +354,10 @@ def test_branches_on_constants_are_reached_by_generated_values() -> None:
     )
     one = site("then", ((2, "then_branch"),), "a", "{out} = Relu(x)", ["x"])
     two = site("else", ((2, "else_branch"),), "b", "{out} = Neg(x)", ["x"])
-    found = sites(check(proto, [one, two]))
-    assert {item.verdict for item in found.values()} == {Verdict.PASS}
+    proof = check(proto, [one, two])
+    assert {item.verdict for item in sites(proof).values()} == {Verdict.PASS}
+    names = {item.name for item in proof.inputs}
+    assert {"normal, rate=16001", "negated, rate=16001"} <= names
 
 
 def test_a_replacement_that_cannot_be_loaded_leaves_the_others_proven() -> None:
