@@ -66,6 +66,15 @@ IF_IN_LOOP = model(
           else_branch = e () => (float[N] b) { b = Neg(s) }> }>
     }"""
 )
+STACKING_LOOP = model(
+    """g (float[N] x, int64 n) => (float[N] y, float[T, N] all) {
+      y, all = Loop(n, , x) <
+        body = b (int64 i, bool go, float[N] s) => (bool on, float[N] after, float[N] each) {
+          on = Identity(go)
+          after = Neg(s)
+          each = Relu(after) }>
+    }"""
+)
 LOOP_IN_LOOP = model(
     """g (float[N] x, int64 n) => (float[N] y) {
       y = Loop(n, , x) <body = b (int64 i, bool go, float[N] s) => (bool on, float[N] after) {
@@ -147,6 +156,7 @@ PLACES: dict[str, tuple[ModelProto, RegionPath, str, str, str]] = {
     "nested else": (NESTED_IF, ((0, "then_branch"), (0, "else_branch")), "q", "x", "Neg"),
     "outer else": (NESTED_IF, ((0, "else_branch"),), "b", "x", "Exp"),
     "loop": (IN_LOOP, ((0, "body"),), "r", "s", "Relu"),
+    "loop that stacks": (STACKING_LOOP, ((0, "body"),), "each", "after", "Relu"),
     "if in loop, then": (IF_IN_LOOP, ((0, "body"), (4, "then_branch")), "a", "s", "Relu"),
     "if in loop, else": (IF_IN_LOOP, ((0, "body"), (4, "else_branch")), "b", "s", "Neg"),
     "loop in loop": (LOOP_IN_LOOP, ((0, "body"), (1, "body")), "u", "t", "Neg"),
@@ -248,6 +258,39 @@ def test_planted_errors(wrong: str, verdict: Verdict) -> None:
     proto = model("g (float[N] x) => (float[N] y) { y = Relu(x) }")
     found = sites(check(proto, [site("s", MAIN, "y", wrong, ["x"])]))["s"]
     assert found.verdict is verdict, found
+
+
+def test_a_wrong_dtype_in_a_branch_fails() -> None:
+    region = ((0, "then_branch"),)
+    item = site("s", region, "s", "{t}_s = Sigmoid(x) {out} = Cast<to = 11>({t}_s)", ["x"])
+    found = sites(check(IN_IF, [item]))["s"]
+    assert (found.verdict, found.detail) == (Verdict.FAIL, "dtype float32 became float64")
+
+
+@pytest.mark.parametrize(("opset", "ir"), [(9, 3), (11, 6), (13, 7), (24, 11)])
+def test_branches_and_loops_of_all_opsets(opset: int, ir: int) -> None:
+    proto = model(
+        """g (float[4] x, bool c, int64 n) => (float[4] y, float[4] z) {
+          y = If(c) <then_branch = t () => (float[4] a) { a = Relu(x) },
+                     else_branch = e () => (float[4] b) { b = Neg(x) }>
+          z = Loop(n, , x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] after) {
+            on = Identity(go)
+            after = Tanh(s) }>
+        }""",
+        opset=opset,
+        ir=ir,
+    )
+    found = sites(
+        check(
+            proto,
+            [
+                site("then", ((0, "then_branch"),), "a", "{out} = Relu(x)", ["x"]),
+                site("else", ((0, "else_branch"),), "b", "{out} = Neg(x)", ["x"]),
+                site("loop", ((1, "body"),), "after", "{out} = Tanh(s)", ["s"]),
+            ],
+        )
+    )
+    assert {item.verdict for item in found.values()} == {Verdict.PASS}, found
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.009, Verdict.PASS), (1.02, Verdict.FAIL)])
