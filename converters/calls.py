@@ -62,8 +62,9 @@ class NodeForm:
 
     `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
     attributes that may be present: others are a miss (None: any). `when` is over the parameters;
-    `changed` says what is different in this opset where it does not hold. `dtypes` are those of
-    the first input on which the form means the same (empty: all).
+    `settled` are those that no input or attribute holds; `changed` says what is different in this
+    opset where it does not hold. `dtypes` are those of the first input on which the form means
+    the same (empty: all).
     """
 
     op: str
@@ -77,6 +78,7 @@ class NodeForm:
     output: int = 0
     when: Expression | None = None
     changed: str = ""
+    settled: tuple[tuple[str, Any], ...] = ()
     dtypes: frozenset[str] = frozenset()
 
 
@@ -279,6 +281,9 @@ class _Parameters:
             if item.parameter == name:
                 value = self.state.view.attribute(self.node, item.name)
                 return item.default if value is None else value
+        for parameter, settled in self.form.settled:
+            if parameter == name:
+                return settled
         value = self._value(name)
         constant = self.state.view.constant(value) if value else None
         return UNKNOWN if constant is None else plain_of(constant)

@@ -40,7 +40,10 @@ FOLDED: dict[str, Callable[[float], float]] = {
 }
 ROOTS = {"sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1, "square": 2}
 COMPARED = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "@": "matmul"}
-BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "%": "remainder"}
+BINARY = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "%": "remainder",
+    "//": "floor_divide",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ where it is equal, and refused where it is not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oprep.converters.frontends.onnx_body import body_function, equal_bodies, is_generic
 from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView, Reference, plain_attribute
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TENSORS = frozenset({"tensor", "optional", "tensors"})
 GENERIC = 15
+Dtypes: TypeAlias = "tuple[tuple[str, int | None], ...]"
 
 
 def opset_of(match: Match) -> int:
@@ -95,17 +96,30 @@ class Bodies:
         chosen = (floating or found)[:1]
         return dtype_number(chosen[0]) if chosen else None
 
+    def _dtypes(self, match: Match, op: CustomOp, node: NodeProto) -> Dtypes:
+        """Give the dtype of each tensor parameter; that of the match where one is not known."""
+        whole = self._dtype(match)
+        tensors = [item for item in op.parameters if item.kind in TENSORS]
+        found: list[tuple[str, int | None]] = []
+        for position, item in enumerate(tensors):
+            value = node.input[position] if position < len(node.input) else ""
+            kinds = set(match.view.dtypes(value)) if value else {None}
+            kind = kinds.pop() if len(kinds) == 1 else None
+            found.append((item.name, dtype_number(kind) if kind is not None else whole))
+        return tuple(found)
+
     def attend(self, match: Match, nodes: Sequence[NodeProto]) -> None:
         """Make sure that each custom node has its function; set `overload` where one is needed."""
         for node in nodes:
             op = self.by_id.get((node.domain, node.op_type))
             if op is not None and op.body is not None:
-                dtype = None if self.is_generic(op, opset_of(match)) else self._dtype(match)
-                node.overload = self.function(op, node, dtype, opset_of(match))
+                generic = self.is_generic(op, opset_of(match))
+                dtypes = None if generic else self._dtypes(match, op, node)
+                node.overload = self.function(op, node, dtypes, opset_of(match))
 
-    def function(self, op: CustomOp, node: NodeProto, dtype: int | None, opset: int) -> str:
+    def function(self, op: CustomOp, node: NodeProto, dtypes: Dtypes | None, opset: int) -> str:
         """Give the overload under which the function for one use of an op is found."""
-        if dtype is None:
+        if dtypes is None:
             key: tuple[Any, ...] = (str(op.onnx), None, (), 0)
         else:
             values = {item.name: plain_attribute(item) for item in node.attribute}
@@ -114,9 +128,9 @@ class Bodies:
                 for item in op.parameters
                 if item.kind not in TENSORS
             )
-            key = (str(op.onnx), dtype, plain, self._variadic(op, node))
+            key = (str(op.onnx), dtypes, plain, self._variadic(op, node))
         if key not in self.made:
-            self.made[key] = self._make(op, node, dtype, opset, key[3])
+            self.made[key] = self._make(op, node, dtypes, opset, key[3])
         return self.made[key].overload
 
     def _variadic(self, op: CustomOp, node: NodeProto) -> int:
@@ -125,10 +139,10 @@ class Bodies:
         return max(0, len(node.input) - fixed) if many else 0
 
     def _make(
-        self, op: CustomOp, node: NodeProto, dtype: int | None, opset: int, variadic: int
+        self, op: CustomOp, node: NodeProto, dtypes: Dtypes | None, opset: int, variadic: int
     ) -> FunctionProto:
         attributes = None
-        if dtype is not None:
+        if dtypes is not None:
             given = {item.name: plain_attribute(item) for item in node.attribute}
             attributes = {
                 item.name: given.get(item.name, item.default)
@@ -138,19 +152,19 @@ class Bodies:
         name = (op.onnx.domain, op.onnx.type)
         number = self.counts.get(name, 0)
         self.counts[name] = number + 1
-        kind = dtype_name(dtype) if dtype is not None else ""
+        kind = dtype_name(dtypes[0][1] or 0) if dtypes else ""
         overload = "" if not number else f"{kind}_{number}"
         made = body_function(
             op,
             opset=opset,
-            dtype=dtype,
+            dtype=dict(dtypes) if dtypes is not None else None,
             attributes=attributes,
             overload=overload,
             variadic=variadic,
             imports={entry.domain: entry.version for entry in self.graph.model.opset_import},
             ops=self.all,
         )
-        self._inner(op, made, dtype, opset)
+        self._inner(op, made, dtypes, opset)
         present = self.existing.get((*name, overload))
         if present is not None and not equal_bodies(present, made):
             raise OprepError(
@@ -162,13 +176,16 @@ class Bodies:
             )
         return made
 
-    def _inner(self, op: CustomOp, made: FunctionProto, dtype: int | None, opset: int) -> None:
+    def _inner(self, op: CustomOp, made: FunctionProto, dtypes: Dtypes | None, opset: int) -> None:
         """Bring along the functions of custom ops that a body calls."""
         for node in made.node:
             inner = self.by_id.get((node.domain, node.op_type))
             if inner is None or inner.body is None or inner is op:
                 continue
-            own = None if self.is_generic(inner, opset) else dtype
+            first = dtypes[0][1] if dtypes else None
+            tensors = (item.name for item in inner.parameters if item.kind in TENSORS)
+            known = tuple((name, first) for name in tensors)
+            own = None if self.is_generic(inner, opset) else known
             node.overload = self.function(inner, node, own, opset)
 
     def add_to(self, model: ModelProto) -> list[str]:

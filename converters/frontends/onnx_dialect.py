@@ -26,7 +26,7 @@ from oprep.converters.frontends.onnx_schema import (
 from oprep.converters.frontends.onnx_types import dtype_number
 from oprep.converters.normal import Wanted, literal, substitute
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.expression import UNKNOWN, evaluate, variables
+from oprep.opsets.expression import UNKNOWN, evaluate, free_variables, variables
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
 from oprep.opsets.syntax import (
     Binary,
@@ -114,7 +114,8 @@ def _arguments(call: Call, names: list[tuple[str, str]], rule: Rule, what: str) 
         name, kind = names[position]
         if kind == "tensors":
             found.setdefault(name, ())
-            found[name] = (*found[name], argument)
+            items = argument.items if isinstance(argument, ListOf) else (argument,)
+            found[name] = (*found[name], *items)
             if isinstance(argument, Rest):
                 position += 1
             continue
@@ -182,8 +183,19 @@ def _form(
     attributes = [_slot_want(slot, given, defaults, formal) for slot in form.attributes]
     used |= {slot.parameter for slot in form.attributes if slot.parameter}
     attributes += _unlisted(formal, {slot.name for slot in form.attributes})
-    for name in [name for name in given if name not in used]:
-        attributes.append(AttributeWant("", given[name], defaults[name], name))
+    asked = set(free_variables(form.when)) if form.when is not None else set()
+    settled: list[tuple[str, object]] = []
+    for name in [name for name in defaults if name not in used]:
+        given_want: Any = given.get(name)
+        plain = given_want is not None and not isinstance(given_want, tuple)
+        said = literal(given_want) if plain else ...
+        if name in asked and said is not ...:
+            settled.append((name, said.value if isinstance(said, Wanted) else said))
+            continue
+        if name in asked:
+            settled.append((name, defaults[name]))
+        if given_want is not None:
+            attributes.append(AttributeWant("", given_want, defaults[name], name))
     key = form.op if not form.domain else f"{form.domain}::{form.op}"
     dtypes = frozenset(
         dtype for group in form.dtypes for dtype in DTYPE_CLASSES.get(group, (group,))
@@ -197,6 +209,7 @@ def _form(
         floats=function.floats,
         when=form.when,
         changed=_changed(form, opset),
+        settled=tuple(settled),
         dtypes=frozenset() if function.floats else dtypes,
     )
 

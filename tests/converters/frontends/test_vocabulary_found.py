@@ -74,14 +74,7 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 # The matcher does not yet read parameters that only `when` mentions, nor `cat([x, y])`.
-NOT_FOUND = {"cat", "celu", "dropout", "flatten", "softplus"}
-NAMES = [
-    pytest.param(name, marks=pytest.mark.xfail(strict=True)) if name in NOT_FOUND else name
-    for name in SAMPLES
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(SAMPLES))
 def test_a_call_is_found_in_what_it_is_written_as(name: str) -> None:
     missed = []
     for sample in SAMPLES[name]:
