@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ def locations(path: Path) -> dict[str, ExternalDataInfo]:
     return {t.name: ExternalDataInfo(t) for t in loaded.graph.initializer if uses_external_data(t)}
 
 
-def convert_to(model: Path, output: Path, **words: object) -> None:
+def convert_to(model: Path, output: Path, **words: Any) -> None:
     """Convert by the shipped opset without verifying."""
     output.parent.mkdir(exist_ok=True)
     convert(model, opset=["activations"], output=output, verify=False, **words)

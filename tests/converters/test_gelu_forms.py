@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ from tests.corpus.converting import GELU, converted, nodes, of_type
 from tests.corpus.running import feeds_for, run_all
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "exports"
-OPSET = {"opset": ["activations"]}
+OPSET: dict[str, Any] = {"opset": ["activations"]}
 NEW = ("oprep", "Gelu")
 ANY_NUMBER = f'{GELU}expect = ">=0"\n'
 ENCODED = [

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from oprep.converters.report import MissRecord, Report, RuleOutcome
+from oprep.opsets.errors import OprepError
 from tests.corpus.converting import converted, explained
 from tests.corpus.near import NEAR, Near
 
@@ -67,8 +68,9 @@ def test_what_matches_is_no_near_miss() -> None:
     with = "acme::f(x)"
     expect = 2
     """
-    with pytest.raises(Exception, match="2") as caught:
+    with pytest.raises(OprepError, match="2") as caught:
         converted(model, text=text)
     report = caught.value.report
+    assert isinstance(report, Report)
     assert [site.site for site in outcome(report).sites] == ["hit"]
     assert [miss.site for miss in outcome(report).misses] == ["near"]

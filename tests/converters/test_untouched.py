@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,12 +49,12 @@ def stripped(node: onnx.NodeProto) -> bytes:
     copy.CopyFrom(node)
     for attribute in copy.attribute:
         attribute.ClearField("g")
-    return copy.SerializeToString(deterministic=True)
+    return bytes(copy.SerializeToString(deterministic=True))
 
 
-def counted(messages: Iterator[object]) -> Counter[bytes]:
+def counted(messages: Iterator[Any]) -> Counter[bytes]:
     """Count serialised messages."""
-    return Counter(message.SerializeToString(deterministic=True) for message in messages)  # type: ignore[attr-defined]
+    return Counter(message.SerializeToString(deterministic=True) for message in messages)
 
 
 def moved(tensors: Iterator[onnx.TensorProto]) -> Iterator[onnx.TensorProto]:

@@ -91,7 +91,7 @@ def plain(
     also_inputs: tuple[int, ...] = (),
     also_outputs: tuple[str, ...] = (),
     more: Callable[[Writer], None] | None = None,
-    dims: tuple[object, ...] = DIMS,
+    dims: tuple[str | int, ...] = DIMS,
     encode: str = "initializer []",
 ) -> onnx.ModelProto:
     """Write one GELU; `also_inputs` are constants that a caller may override, by their index.

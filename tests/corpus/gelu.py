@@ -65,11 +65,16 @@ def partial_product(
     return lambda w, x, s: written(w, x, s, turned, how)
 
 
-def distributed(w: Writer, x: str, argument: str, turned: bool) -> str:
+def spread(w: Writer, x: str, argument: str) -> str:
     """Write x * (0.5 + 0.5 * erf(...)): the half is inside the sum, twice."""
-    scaled = mul(w, w.node("Erf", argument), w.const(0.5), turned)
-    terms = (w.const(0.5), scaled) if turned else (scaled, w.const(0.5))
-    return mul(w, x, w.node("Add", *terms), turned)
+    scaled = w.node("Mul", w.const(0.5), w.node("Erf", argument))
+    return w.node("Mul", x, w.node("Add", w.const(0.5), scaled))
+
+
+def spread_turned(w: Writer, x: str, argument: str) -> str:
+    """Write the same with every operand on the other side."""
+    scaled = w.node("Mul", w.node("Erf", argument), w.const(0.5))
+    return w.node("Mul", w.node("Add", scaled, w.const(0.5)), x)
 
 
 def negated(w: Writer, x: str, argument: str) -> str:
@@ -78,21 +83,27 @@ def negated(w: Writer, x: str, argument: str) -> str:
     return w.node("Neg", w.node("Mul", w.node("Mul", x, w.const(-0.5)), inner))
 
 
+def whole(before: Part, after: Part, last: Product) -> Part:
+    """Put the argument of erf, the sum and the product together."""
+    return lambda w, x: last(w, x, after(w, w.node("Erf", before(w, x))))
+
+
+def with_argument(write: Callable[[Writer, str, str], str], before: Part) -> Part:
+    """Fix how the argument of erf is written."""
+    return lambda w, x: write(w, x, before(w, x))
+
+
 def forms() -> dict[str, Part]:
     """Give every form: a function of a writer and x to the name of the result."""
     found: dict[str, Part] = {}
     for (argument, before), (plus, after), (order, last) in product(
         ARGUMENTS.items(), SUMS.items(), products()
     ):
-        found[f"{argument}; {plus}; {order}"] = lambda w, x, b=before, a=after, m=last: m(
-            w, x, a(w, w.node("Erf", b(w, x)))
-        )
-    for (argument, before), turned in product(ARGUMENTS.items(), (False, True)):
-        found[f"{argument}; 0.5+0.5*erf turned={turned}"] = lambda w, x, b=before, t=turned: (
-            distributed(w, x, b(w, x), t)
-        )
+        found[f"{argument}; {plus}; {order}"] = whole(before, after, last)
     for argument, before in ARGUMENTS.items():
-        found[f"{argument}; signs cancel"] = lambda w, x, b=before: negated(w, x, b(w, x))
+        found[f"{argument}; 0.5+0.5*erf"] = with_argument(spread, before)
+        found[f"{argument}; 0.5*erf+0.5"] = with_argument(spread_turned, before)
+        found[f"{argument}; signs cancel"] = with_argument(negated, before)
     return found
 
 

@@ -65,7 +65,7 @@ def changed(change: Callable[[onnx.ModelProto], object]) -> Callable[[Path], Pat
             }"""
         )
         change(model)
-        return model.SerializeToString()
+        return bytes(model.SerializeToString())
 
     return raw(build)
 

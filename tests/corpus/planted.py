@@ -154,7 +154,7 @@ def grow(draw: st.DrawFn, g: Growing) -> None:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     """Draw a graph of up to fourteen parts, in the main graph, a branch or a function."""
-    place = draw(st.sampled_from(["main", "branch", "function"]))
+    place: str = draw(st.sampled_from(["main", "branch", "function"]))
     encodings = ["Constant value []", "Constant value_float", "Constant value [1]"]
     if place != "function":
         encodings += ["initializer []", "initializer [1]", "Identity of initializer"]
@@ -163,7 +163,7 @@ def cases(draw: st.DrawFn) -> Case:
         grow(draw, g)
     read = {value for node in g.w.nodes for value in node.input}
     results = [value for value in g.pool[2:] if value not in read]
-    if g.inner and draw(st.booleans()):
+    if g.inner and draw(st.integers(0, 1)):
         results.append(draw(st.sampled_from(g.inner)))
         g.read_inside.add(results[-1])
     model = placed(place, g.w, results)

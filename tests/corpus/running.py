@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 CHILD = """
 import sys, numpy, onnxruntime
 from pathlib import Path
+from typing import Any
 folder, quiet = Path(sys.argv[1]), onnxruntime.SessionOptions()
 quiet.log_severity_level = 3
 for place in sorted(folder.iterdir()):
@@ -27,12 +29,12 @@ for place in sorted(folder.iterdir()):
     numpy.savez(place / "results.npz", **dict(zip(names, results)))
 """
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 
 
 def run_all(
     jobs: Sequence[tuple[onnx.ModelProto | Path, Arrays]], *, seconds: float = 60
-) -> list[list[NDArray[np.generic]]]:
+) -> list[list[NDArray[Any]]]:
     """Run each model on its inputs and give the outputs of each, in the models' order."""
     with tempfile.TemporaryDirectory() as name:
         places = []
@@ -51,7 +53,7 @@ def run_all(
         return [results(place) for place in places]
 
 
-def results(place: Path) -> list[NDArray[np.generic]]:
+def results(place: Path) -> list[NDArray[Any]]:
     """Read what the child wrote for one model."""
     with np.load(place / "results.npz") as stored:
         return [stored[key] for key in sorted(stored.files)]

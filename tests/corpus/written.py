@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,7 +32,7 @@ class Writer:
         """Give a name that this graph does not have."""
         return f"{self.prefix}.{hint}{len(self.nodes) + len(self.initializers)}"
 
-    def node(self, op: str, *inputs: str, output: str = "", **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add a node with one output and give the output's name; the node is `OUTPUT_node`."""
         output = output or self.name(op.lower())
         node = helper.make_node(op, inputs, [output], name=f"{output}_node", **attributes)
@@ -105,13 +106,18 @@ ENCODINGS: dict[str, Encoding] = {
 }
 
 
-def tensor(name: str, dims: Sequence[str | int | None], dtype: str = "float32") -> object:
+def tensor(
+    name: str, dims: Sequence[str | int | None], dtype: str = "float32"
+) -> onnx.ValueInfoProto:
     """Describe a graph input or output."""
     return helper.make_tensor_value_info(name, ELEMENT[dtype], list(dims))
 
 
 def graph_of(
-    writer: Writer, name: str, inputs: Sequence[object], outputs: Sequence[object]
+    writer: Writer,
+    name: str,
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
 ) -> onnx.GraphProto:
     """Make a graph of what was written."""
     return helper.make_graph(writer.nodes, name, inputs, outputs, writer.initializers)
