@@ -147,7 +147,7 @@ def _claim(tensor: TensorProto, where: str) -> _Range:
         raise refused(f"{what} cannot be measured", where, fault)
     needed = needed_bytes(tensor.data_type, tuple(tensor.dims))
     offset = _number(given.get("offset", "0"), "offset", what, where)
-    length = _number(given.get("length", str(needed)), "length", what, where)
+    length = _number(given["length"], "length", what, where) if "length" in given else needed
     if length != needed:
         note = f"its dims {list(tensor.dims)} need {needed} bytes, its length is {length}"
         raise refused(f"{what} has the wrong length", where, note)
