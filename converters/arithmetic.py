@@ -62,8 +62,9 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
     constant_of, producer, kinds, ops = (
         state.view.constant, state.producer, state.arithmetic, state.ops
     )  # fmt: skip
+    simple, inputs, possible = state.view.simple, state.inputs, state.view.constant_values
     for value, power, reader in work:
-        constant = constant_of(value)
+        constant = constant_of(value) if possible is None or value in possible else None
         if constant is not None and (found := _number(constant, power, kind)) is not None:
             number = number * found if product else number + found
             more = constant.width * abs(power)
@@ -71,9 +72,16 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
             constants.append((constant, value, reader, power))
             continue
         node = producer.get(value)
-        if node is not None and kinds.get(ops[node]) and len(nodes) < OPENED:
+        if node is not None and kinds.get(ops[node]) == kind and len(nodes) < OPENED:
+            exponents = simple.get(ops[node])
+            if exponents is not None and len(inputs[node]) == 2 and power == int(power):
+                nodes.append(node)
+                left, right = inputs[node]
+                work.append((left, power, node))
+                work.append((right, exponents * power, node))
+                continue
             opened = state.view.open(node)
-            if opened is not None and opened.kind == kind and power == int(power):
+            if opened is not None and power == int(power):
                 if product and opened.coefficient != 1.0:
                     number *= opened.coefficient**power
                 nodes.append(node)

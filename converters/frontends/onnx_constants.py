@@ -50,12 +50,16 @@ class Constants:
 
     def possible(self, value: str) -> bool:
         """Tell whether a value is made of constants alone, of any size."""
-        if self._possible is None:
-            self._possible = self._made_of_constants()
-        if value in self._possible:
+        if value in self.own():
             return True
         parent = self.view.parent
         return parent is not None and not self._own(value) and parent.constants.possible(value)
+
+    def own(self) -> set[str]:
+        """Give all values of this region that are made of constants alone."""
+        if self._possible is None:
+            self._possible = self._made_of_constants()
+        return self._possible
 
     def _made_of_constants(self) -> set[str]:
         """Walk the foldable nodes once, in order: no recursion, however long a chain is."""

@@ -29,6 +29,7 @@ ARITHMETIC = {
     "Sub": SUM,
     "Sum": SUM,
 }
+SIMPLE = {"Mul": 1, "Div": -1, "Add": 1, "Sub": -1}
 EXPONENTS = (-3, -2, -1, -0.5, 0.5, 1, 2, 3, 4)
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RANDOM = frozenset({
@@ -58,6 +59,7 @@ class OnnxView:
     """One region of an ONNX model, with what the matcher asks about it."""
 
     arithmetic: Mapping[str, str] = ARITHMETIC
+    simple: Mapping[str, int] = SIMPLE
 
     def __init__(
         self,
@@ -104,14 +106,8 @@ class OnnxView:
     def open(self, node: int) -> Opened | None:
         """Read a node as part of a product or a sum; None where it is not one."""
         op, got = self.region.ops[node], self.region.inputs[node]
-        if op == "Mul" and len(got) == 2:
-            return Opened(PRODUCT, ((got[0], 1), (got[1], 1)))
-        if op == "Div" and len(got) == 2:
-            return Opened(PRODUCT, ((got[0], 1), (got[1], -1)))
-        if op == "Add" and len(got) == 2:
-            return Opened(SUM, ((got[0], 1), (got[1], 1)))
-        if op == "Sub" and len(got) == 2:
-            return Opened(SUM, ((got[0], 1), (got[1], -1)))
+        if op in SIMPLE and len(got) == 2:
+            return Opened(ARITHMETIC[op], ((got[0], 1), (got[1], SIMPLE[op])))
         if op == "Neg":
             return Opened(PRODUCT, ((got[0], 1),), -1.0)
         if op == "Sqrt":
@@ -152,6 +148,11 @@ class OnnxView:
             mode = self.constant(got[2]) if len(got) > 2 and got[2] else None
             return len(got) > 2 and bool(got[2]) and (mode is None or bool(mode.scalar))
         return op in RANDOM
+
+    @cached_property
+    def constant_values(self) -> set[Any] | None:
+        """All values made of constants alone; None where outer regions have to be asked, too."""
+        return self.constants.own() if self.parent is None else None
 
     @cached_property
     def repeated(self) -> frozenset[str]:
