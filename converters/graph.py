@@ -103,8 +103,10 @@ class View(Protocol):
     """Which ops belong to the sums-and-products form: op to `product` or `sum`."""
     simple: Mapping[str, int]
     """Of these, ops of two inputs: to the exponent or sign of the second; the first has 1."""
-    constant_values: set[Value] | None
-    """All values made of constants alone; None where outer regions have to be asked, too."""
+
+    @property
+    def constant_values(self) -> set[Value] | None:
+        """All values made of constants alone; None where outer regions have to be asked, too."""
 
     def open(self, node: int) -> Opened | None:
         """Read a node as part of a product or a sum; None where it is not one."""
