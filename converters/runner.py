@@ -10,26 +10,23 @@ import fcntl
 import json
 import os
 import secrets
-import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from oprep.converters import child, wire
+from oprep.converters.exchange import Ended, Exchange, Limits, Line
 from oprep.converters.folders import PrivateFolder
 from oprep.opsets.errors import OprepError
 
+__all__ = ["Child", "Ended", "Limits"]
+
 START_SECONDS = 120.0
-DYING_SECONDS = 2.0
-POLL_SECONDS = 0.1
-CAPTURE = 1 << 16
-BLOCK = 1 << 16
 PIPE_SIZE = 1 << 20
 KEPT_ENVIRONMENT = (
     "LANG",
@@ -51,63 +48,9 @@ BOOT = (
 )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Seconds of wall time per call, bytes of writable memory of the child (None: no limit).
-
-    `result` bounds the bytes of arrays that one call may send back.
-    """
-
-    seconds: float = 120.0
-    memory: int | None = None
-    result: int = 1 << 33
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one call ended.
-
-    `outcome` is `ok`, `error` (the task raised: `error` has type and message), `crashed`
-    (signal or exit without a result), `timed out` or `memory`. `value` is JSON-like data
-    with numpy arrays inside. `began` is the last thing the task said it began. `error` says in
-    words what happened wherever the outcome is not `ok`; `trace` is for `--debug` only.
-    """
-
-    outcome: str
-    value: Any = None
-    error: str = ""
-    began: str = ""
-    signal: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    sandboxed: bool = False
-    trace: str = ""
-
-
-@dataclass
-class _Captured:
-    """The first and the last bytes of a stream that may be endless."""
-
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    left_out: int = 0
-
-    def add(self, data: bytes) -> None:
-        room = max(CAPTURE // 2 - len(self.head), 0)
-        self.head += data[:room]
-        self.tail += data[room:]
-        surplus = max(len(self.tail) - CAPTURE // 2, 0)
-        del self.tail[:surplus]
-        self.left_out += surplus
-
-    def text(self) -> str:
-        gap = f"\n… {self.left_out} bytes left out …\n".encode() if self.left_out else b""
-        return bytes(self.head + gap + self.tail).decode("utf-8", "replace")
-
-
 @dataclass
 class _Interpreter:
-    """A living child: its process, the two descriptors of the conversation, and what it printed."""
+    """A living child: its process and the descriptors of the conversation."""
 
     process: subprocess.Popen[bytes]
     requests: int
@@ -117,16 +60,18 @@ class _Interpreter:
     sandboxed: bool = False
 
     @property
-    def streams(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Give the captured stdout and stderr."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        return self.process.stdout, self.process.stderr
+    def line(self) -> Line:
+        """Give what a call needs of it."""
+        streams = (_descriptor(self.process.stdout), _descriptor(self.process.stderr))
+        return Line(self.requests, self.results, streams, self.dead)
 
     def dead(self) -> bool:
         """Tell whether it ended, without reaping it: its group id must stay taken until killed."""
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.process.pid, options) is not None
+        try:
+            return os.waitid(os.P_PID, self.process.pid, options) is not None
+        except ChildProcessError:  # someone else in this process waits for all children
+            return True
 
     def stop(self) -> int:
         """Kill the whole group and whatever left it; give the exit status of the leader."""
@@ -142,8 +87,14 @@ class _Interpreter:
 
     def close_streams(self) -> None:
         """Let go of the captured streams after their last bytes were read."""
-        for stream in self.streams:
-            stream.close()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _descriptor(stream: IO[bytes] | None) -> int:
+    assert stream is not None
+    return stream.fileno()
 
 
 def _kill_strays(token: str) -> None:
@@ -245,155 +196,13 @@ class Child:
         """Send a request, read until its answer, the end of the child or the end of the time."""
         living = self._living
         assert living is not None
-        exchange = _Exchange(living, pieces, nonce, limits)
+        exchange = Exchange(living.line, pieces, nonce, limits)
         ended = exchange.run()
-        if ended is not None:
-            return ended
-        self._living = None
-        status = living.stop()
-        ended = exchange.ended_badly(status)
-        living.close_streams()
-        return ended
-
-
-class _Exchange:
-    """One request and its answer, with everything the child prints meanwhile."""
-
-    def __init__(
-        self, living: _Interpreter, pieces: list[memoryview], nonce: bytes, limits: Limits
-    ) -> None:
-        self.living, self.limits = living, limits
-        self.pieces = [piece for piece in pieces if piece]
-        self.reader = wire.Reader(living.results, nonce, limits.result)
-        self.captured = (_Captured(), _Captured())
-        self.began = ""
-        self.reason = ""
-        self.deadline = time.monotonic() + limits.seconds
-
-    def run(self) -> Ended | None:
-        """Give the answer; None when there will be none (`reason` is then set or empty)."""
-        living = self.living
-        with selectors.DefaultSelector() as selector:
-            selector.register(living.results, selectors.EVENT_READ, self._read)
-            for stream, captured in zip(living.streams, self.captured, strict=True):
-                selector.register(stream, selectors.EVENT_READ, captured)
-            if self.pieces:
-                selector.register(living.requests, selectors.EVENT_WRITE, self._write)
-            while True:
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    self.reason = "timed out"
-                    return None
-                events = selector.select(min(left, POLL_SECONDS))
-                frame = self._handle(selector, events)
-                if frame is not None:
-                    return self._answered(frame)
-                if self.reason or (not events and living.dead()):
-                    return None
-
-    def _handle(
-        self,
-        selector: selectors.BaseSelector,
-        events: list[tuple[selectors.SelectorKey, int]],
-    ) -> wire.Frame | None:
-        for key, _ in events:
-            if isinstance(key.data, _Captured):
-                if not _take(key.fd, key.data):
-                    selector.unregister(key.fileobj)
-            elif key.fd == self.living.requests:
-                if self._write():
-                    selector.unregister(key.fileobj)
-            else:
-                frame = self._read()
-                if frame is not None:
-                    return frame
-        return None
-
-    def _read(self) -> wire.Frame | None:
-        """Take frames until the answer; set `reason` where the conversation is over."""
-        try:
-            while (frame := self.reader.read()) is not None:
-                if frame.kind != child.BEGAN:
-                    return frame
-                self.began = str(frame.value)
-        except EOFError:
-            self.reason = "gone"
-            self._wait_for_death()
-        except wire.WireError as error:
-            self.reason = f"sent {error}"
-        return None
-
-    def _wait_for_death(self) -> None:
-        """Let a dying process become a dead one, so that its own exit status is seen."""
-        end = min(time.monotonic() + DYING_SECONDS, self.deadline)
-        while not self.living.dead() and time.monotonic() < end:
-            time.sleep(0.005)
-
-    def _write(self) -> bool:
-        """Send what fits; True when all is sent or nobody reads any more."""
-        try:
-            while self.pieces:
-                count = os.write(self.living.requests, self.pieces[0][: 1 << 20])
-                self.pieces[0] = self.pieces[0][count:]
-                if not self.pieces[0]:
-                    self.pieces.pop(0)
-        except BlockingIOError:
-            return False
-        except BrokenPipeError:
-            pass
-        return True
-
-    def _answered(self, frame: wire.Frame) -> Ended:
-        self._drain()
-        out, err = (captured.text() for captured in self.captured)
-        common = Ended("ok", None, "", self.began, "", out, err, self.living.sandboxed)
-        if frame.kind in (child.OK, child.READY):
-            return replace(common, value=frame.value)
-        outcome = "memory" if frame.kind == child.MEMORY else "error"
-        text, trace = frame.value if isinstance(frame.value, tuple) else (frame.value, "")
-        return replace(common, outcome=outcome, error=str(text), trace=str(trace))
-
-    def ended_badly(self, status: int) -> Ended:
-        """Say how a call without an answer ended; `status` is the leader's, as Popen gives it."""
-        self._drain()
-        out, err = (captured.text() for captured in self.captured)
-        common = Ended("crashed", None, "", self.began, "", out, err, self.living.sandboxed)
-        if self.reason == "timed out":
-            text = f"no result within {self.limits.seconds:g} s"
-            return replace(common, outcome="timed out", error=text)
-        if self.reason not in ("", "gone"):
-            return replace(common, error=f"the child {self.reason}")
-        if status >= 0:
-            return replace(common, error=f"ended with exit code {status} and no result")
-        name = _signal_name(-status)
-        if self.limits.memory is not None and "bad_alloc" in err:
-            text = f"out of the {self.limits.memory} bytes of memory it may have"
-            return replace(common, outcome="memory", error=text, signal=name)
-        return replace(common, error=f"ended by {name}", signal=name)
-
-    def _drain(self) -> None:
-        """Take what was printed up to now; whoever still prints is not waited for."""
-        for stream, captured in zip(self.living.streams, self.captured, strict=True):
-            for _ in range(CAPTURE // BLOCK * 64):
-                if not _take(stream.fileno(), captured):
-                    break
-
-
-def _take(descriptor: int, captured: _Captured) -> bool:
-    """Read one block into `captured`; False when there is none now (or never again)."""
-    try:
-        data = os.read(descriptor, BLOCK)
-    except BlockingIOError:
-        return False
-    captured.add(data)
-    return bool(data)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        if ended is None:
+            self._living = None
+            ended = exchange.ended_badly(living.stop())
+            living.close_streams()
+        return replace(ended, sandboxed=living.sandboxed)
 
 
 def _spawn(
@@ -439,7 +248,7 @@ def _spawn(
     for descriptor in (to_child, from_child):
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-    for descriptor in (to_child, from_child, *(stream.fileno() for stream in living.streams)):
+    for descriptor in (to_child, from_child, *living.line.streams):
         os.set_blocking(descriptor, False)
     return living
 

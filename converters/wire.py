@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PREFIX = struct.Struct("<16sBIQ")
 MAX_HEADER = 1 << 26
+MAX_READS = 256
 PLAIN_KINDS = "biufcSU"
 
 
@@ -109,8 +110,13 @@ class Reader:
         self._at, self._stage = 0, "prefix"
 
     def read(self) -> Frame | None:
-        """Read what is there and give the frame once it is whole; EOFError at the end."""
-        while self._todo:
+        """Read what is there and give the frame once it is whole; EOFError at the end.
+
+        None means that more has to come, or that it is time to look at the clock.
+        """
+        for _ in range(MAX_READS):
+            if not self._todo:
+                break
             view = self._todo[0]
             if self._at < len(view):
                 try:
@@ -124,6 +130,8 @@ class Reader:
                 self._filled.append(self._todo.pop(0))
                 self._at = 0
                 self._advance()
+        if self._todo:
+            return None
         frame = Frame(self._kind, decode(self._tree, self._filled))
         self._begin()
         return frame
@@ -146,7 +154,10 @@ def _empty(length: int) -> memoryview:
         return memoryview(bytearray())
     import numpy as np
 
-    return memoryview(np.empty(length, np.uint8).data)
+    try:
+        return memoryview(np.empty(length, np.uint8).data)
+    except MemoryError as error:
+        raise WireError(f"an array of {length} bytes, for which there is no memory") from error
 
 
 def _parse_header(header: memoryview, body: int) -> tuple[Any, list[int]]:

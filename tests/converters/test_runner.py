@@ -19,7 +19,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from oprep.converters.runner import CAPTURE, Child, Ended, Limits
+from oprep.converters.exchange import CAPTURE
+from oprep.converters.runner import Child, Ended, Limits
 from oprep.opsets.errors import OprepError
 
 HERE = Path(__file__).parent
@@ -165,7 +166,9 @@ def test_p20_what_began_is_known_after_a_crash(warm: Child) -> None:
     assert "Segmentation fault" in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["spin", "sleep_deaf", "print_without_end"])
+@pytest.mark.parametrize(
+    "name", ["spin", "sleep_deaf", "print_without_end", "say_without_end", "result_without_end"]
+)
 def test_p20_a_task_without_end_is_killed_at_its_limit(warm: Child, name: str) -> None:
     pid = task(warm, "pid").value
     ended = task(warm, name, QUICK)
@@ -193,9 +196,9 @@ def test_p06_a_task_cannot_raise_its_memory_limit() -> None:
 
 
 def test_a_memory_limit_of_one_call_ends_with_it(warm: Child) -> None:
-    tight = Limits(seconds=30.0, memory=300 << 20)
-    assert task(warm, "big_result", tight, size=400 << 20).outcome == "memory"
-    assert len(task(warm, "big_result", size=400 << 20).value) == 400 << 20
+    tight = Limits(seconds=30.0, memory=200 << 20)
+    assert task(warm, "big_result", tight, size=256 << 20).outcome == "memory"
+    assert len(task(warm, "big_result", size=256 << 20).value) == 256 << 20
 
 
 @pytest.mark.parametrize("name", ["leave_a_process", "leave_a_daemon"])
