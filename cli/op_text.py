@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oprep.cli.escape import name, sentence
@@ -30,8 +30,11 @@ def op_tables(table: OpTable) -> list[Table]:
         (name(opset), name(op), sentence(meaning), _names(rules))
         for opset, op, meaning, rules in table.opsets
     ]
-    heads = (("op", "count", "dtypes", "where", "rules"), ("opset", "op", "meaning", "rules"))
-    return [_table(head, rows) for head, rows in zip(heads, (ops, opsets), strict=True) if rows]
+    tables = (
+        _table(("op", "count", "dtypes", "where", "rules"), ops),
+        _table(("opset", "op", "meaning", "rules"), opsets),
+    )
+    return [each for each in tables if each.rows]
 
 
 def rule_text(table: OpTable) -> Iterator[str]:
@@ -71,7 +74,7 @@ def _names(words: tuple[str, ...]) -> str:
     return ", ".join(map(name, words))
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     """Make a table of the columns in which at least one row says something."""
     kept = [index for index in range(len(head)) if any(row[index] for row in rows)]
     return Table(
