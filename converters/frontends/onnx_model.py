@@ -55,7 +55,7 @@ class OnnxModel:
     @property
     def folder(self) -> Path | None:
         """Give the folder in which external data lies."""
-        return self.path.parent if self.path is not None else None
+        return self.path.parent.resolve() if self.path is not None else None
 
     def input_names(self) -> list[str]:
         """Give the inputs that a caller has to feed: those that are no initializers."""
