@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from oprep.converters.arrays import InputSource, read_input_set, save_input_set
 from oprep.converters.formats import require_onnx, sniff
+from oprep.converters.leftovers import sidecar_name
 from oprep.converters.output import Output, write_text
 from oprep.converters.reading import Content, ExternalFile, Identity, identify, read, stream
 
@@ -21,6 +22,7 @@ __all__ = [
     "read_input_set",
     "require_onnx",
     "save_input_set",
+    "sidecar_name",
     "sniff",
     "stream",
     "write_text",

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from oprep.converters.formats import sniff
 from oprep.converters.staging import fsync_folder, hidden_name, stage
 
 DATA_NAME = re.compile(r"[0-9a-f]{32}\.data")
@@ -26,6 +27,7 @@ MAX_SIDECAR = 1 << 26
 MAX_SEARCHED = 1 << 31
 MAX_FILES = 10_000
 SEARCH_BLOCK = 1 << 20
+MODEL_FORMATS = frozenset({"onnx", "json", "text"})
 
 
 def sidecar_name(name: str) -> str:
@@ -70,15 +72,16 @@ class Leftovers:
         with contextlib.suppress(OSError):
             self.remove()
 
-    def remove(self) -> None:
+    def remove(self, used: Iterable[str] = ()) -> None:
         """Remove what no model in the folder names, then the list and the old sidecar.
 
-        Where a file could not be searched now, the list stays for the next run.
+        `used` are names that the new model has. Where a file could not be searched now, the list
+        stays for the next run.
         """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._old_sidecar)
         searched = True
-        for name in sorted(self._names):
+        for name in sorted(self._names.difference(used)):
             named = self._still_named(name.encode())
             searched = searched and named is not None
             if named is False:
@@ -132,7 +135,7 @@ def _small(path: Path, limit: int) -> bytes:
 
 
 def _mentions(path: str, name: bytes) -> bool:
-    """Tell whether a regular file small enough for a model holds these bytes."""
+    """Tell whether a regular file holds these bytes, if it can be a model or a sidecar at all."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -141,11 +144,14 @@ def _mentions(path: str, name: bytes) -> bool:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode) or state.st_size > MAX_SEARCHED:
             return False
-        tail = b""
-        while block := os.read(descriptor, SEARCH_BLOCK):
+        block, tail = os.read(descriptor, SEARCH_BLOCK), b""
+        if sniff(block) not in MODEL_FORMATS:
+            return False
+        while block:
             if name in tail + block:
                 return True
             tail = block[-len(name) :]
+            block = os.read(descriptor, SEARCH_BLOCK)
         return False
     finally:
         os.close(descriptor)

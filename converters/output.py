@@ -108,7 +108,7 @@ class Output:
             for name, staged in self._sides.items():
                 staged.rename(name)
             fsync_folder(self._folder)
-            leftovers.remove()
+            leftovers.remove(used=self._data)
 
     def __enter__(self) -> Output:
         """Give the output, to be committed within the block."""

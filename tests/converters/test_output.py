@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 from oprep.converters import output as output_module
@@ -24,13 +25,15 @@ from oprep.converters.files import Identity, Output, write_text
 from oprep.opsets.errors import ExitCode, OprepError
 
 pytestmark = pytest.mark.timeout(60)
+MODEL = b"\x08\x08\x3a\x25"
+"""The start of a protobuf: IR version 8 and a graph of 37 bytes."""
 
 
 def write_artifact(path: Path, data: bytes, **options: object) -> str:
     """Write external data, a model that names it, and a sidecar that vouches for both."""
     with Output(path, **options) as output:  # type: ignore[arg-type]
         name, _ = output.write_data([data, data])
-        digest = output.write([b"model with ", name.encode()])
+        digest = output.write([MODEL, name.encode()])
         subjects = [{"name": path.name, "sha256": digest}, {"name": name}]
         output.write_side(f"{path.name}.oprep.json", [json.dumps({"subject": subjects}).encode()])
         output.commit()
@@ -41,7 +44,7 @@ def check_whole(path: Path) -> bytes | None:
     """Give the data of the artifact at `path`, after checking that it belongs together."""
     if not path.exists():
         return None
-    name = path.read_bytes().removeprefix(b"model with ").decode()
+    name = path.read_bytes().removeprefix(MODEL).decode()
     data = (path.parent / name).read_bytes()
     assert hashlib.sha256(data).hexdigest().startswith(name.removesuffix(".data"))
     sidecar = path.parent / f"{path.name}.oprep.json"
@@ -95,6 +98,24 @@ def test_data_that_another_model_names_stays(tmp_path: Path) -> None:
     os.rename(tmp_path / "b.onnx", tmp_path / "best.onnx")
     write_artifact(tmp_path / "b.onnx", b"three")
     assert check_whole(tmp_path / "best.onnx") == b"one"
+
+
+def test_weights_that_look_like_a_name_hold_nothing_back(tmp_path: Path) -> None:
+    first = write_artifact(tmp_path / "m.onnx", b"one")
+    (tmp_path / "weights.bin").write_bytes(bytes(100) + first.encode())
+    write_artifact(tmp_path / "m.onnx", b"two")
+    assert not (tmp_path / first).exists()
+
+
+def test_a_name_at_the_edge_of_two_blocks_is_found(tmp_path: Path) -> None:
+    first = write_artifact(tmp_path / "m.onnx", b"one")
+    for shift in range(0, 38, 3):
+        text = "x" * ((1 << 20) - 6 - shift) + first
+        other = onnx.ModelProto(ir_version=8, doc_string=text, producer_name="y")
+        (tmp_path / "other.onnx").write_bytes(other.SerializeToString())
+        write_artifact(tmp_path / "m.onnx", b"two")
+        assert (tmp_path / first).exists()
+        write_artifact(tmp_path / "m.onnx", b"one")
 
 
 def test_a_sidecar_cannot_have_other_files_removed(tmp_path: Path) -> None:
@@ -427,8 +448,8 @@ def test_p28_two_writers_leave_one_whole_artifact(tmp_path: Path) -> None:
                 model = path.read_bytes()
             except FileNotFoundError:
                 continue
-            assert model.startswith(b"model with ")
-            assert len(model) == len("model with ") + 37
+            assert model.startswith(MODEL)
+            assert len(model) == len(MODEL) + 37
             reads += 1
     finally:
         results = [writer.communicate(timeout=30) for writer in writers]
