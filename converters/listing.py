@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from oprep.converters.report import OpCount, OpTable, RuleOutcome
-from oprep.converters.rules import load_rules, shipped, shipped_names
-from oprep.opsets.expression import format_equation
 from oprep.opsets.rule import BareOp, CustomOp, Opset, Rule
 from oprep.opsets.syntax import Call, Equation
 
@@ -24,6 +22,8 @@ def list_ops(
 ) -> OpTable:
     """List the ops of a model and what rules would match; without a model, opsets and their ops."""
     if model is None:
+        from oprep.converters.rules import load_rules, shipped, shipped_names
+
         opsets = load_rules(rules, opset, no_code=no_code)[0] if rules or opset else [
             shipped(name) for name in shipped_names()
         ]  # fmt: skip
@@ -35,7 +35,10 @@ def list_ops(
     by_op: dict[str, list[str]] = {}
     if rules or opset:
         opsets, _ = load_rules(rules, opset, no_code=no_code)
-        conversion = onnx_model.Conversion(source, opsets)
+        from oprep.converters.frontends.onnx_conversion import Conversion
+        from oprep.converters.rules import load_rules
+
+        conversion = Conversion(source, opsets)
         planned = conversion.plan(explain=True)
         outcomes = planned.outcomes
         for match in planned.matches:
@@ -49,6 +52,8 @@ def list_ops(
 
 
 def _rows(opsets: Sequence[Opset]) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    from oprep.opsets.expression import format_equation
+
     rows = []
     for opset in opsets:
         for op in opset.ops:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oprep.converters.files import write_text
 from oprep.converters.frontends import onnx_model
+from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.listing import list_ops
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.report import Report
@@ -64,7 +65,7 @@ def convert(
     source = onnx_model.open_model(model, max_bytes, external_data_root)
     sets = given_inputs(inputs, source)
     say("match")
-    conversion = onnx_model.Conversion(source, opsets)
+    conversion = Conversion(source, opsets)
     planned = conversion.plan(explain=dry_run or plan_out is not None)
     rules_hash = rules_sha256(rule_files)
     matches: list[Match] = planned.matches

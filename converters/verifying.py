@@ -24,7 +24,8 @@ from oprep.opsets.errors import ExitCode, OprepError
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from oprep.converters.frontends.onnx_model import Conversion, OnnxModel
+    from oprep.converters.frontends.onnx_conversion import Conversion
+    from oprep.converters.frontends.onnx_model import OnnxModel
     from oprep.converters.match import Match
 
 Sets = list[tuple[str, dict[str, Any]]]

@@ -14,7 +14,7 @@ from oprep.converters.report import CheckResult, Verdict
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from oprep.converters.frontends.onnx_model import Conversion
+    from oprep.converters.frontends.onnx_conversion import Conversion
 
 OWN_KEYS = ("oprep.version", "oprep.rules")
 

@@ -7,9 +7,10 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.frontends.onnx_external import external_files
 from oprep.converters.frontends.onnx_lint import lint
-from oprep.converters.frontends.onnx_model import Conversion, OnnxModel
+from oprep.converters.frontends.onnx_model import OnnxModel
 from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.rules import load_rules
 from oprep.converters.writing import stamp
