@@ -34,10 +34,10 @@ def list_ops(
     outcomes: tuple[RuleOutcome, ...] = ()
     by_op: dict[str, list[str]] = {}
     if rules or opset:
-        opsets, _ = load_rules(rules, opset, no_code=no_code)
         from oprep.converters.frontends.onnx_conversion import Conversion
         from oprep.converters.rules import load_rules
 
+        opsets, _ = load_rules(rules, opset, no_code=no_code)
         conversion = Conversion(source, opsets)
         planned = conversion.plan(explain=True)
         outcomes = planned.outcomes

@@ -11,6 +11,7 @@ from oprep.converters.files import write_text
 from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.listing import list_ops
+from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
@@ -71,8 +72,9 @@ def convert(
     matches: list[Match] = planned.matches
     if plan is not None:
         matches = apply_plan(Path(plan), source.sha256, rules_hash, matches)
+    notes = (*unused_code(opsets), *notes_on_meaning(opsets, {m.rule.name for m in matches}))
     report = Report("convert", "planned", source.record(), rules=planned.for_matches(matches),
-                    notes=tuple(unused_code(opsets)), versions=versions(), seed=seed)  # fmt: skip
+                    notes=notes, versions=versions(), seed=seed)  # fmt: skip
     if plan is None:
         expectations_met(report, opsets, source.name)
     if plan_out is not None:

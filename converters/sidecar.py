@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oprep.converters.files import read
+from oprep.converters.files import read, sidecar_name
 from oprep.converters.frontends.onnx_graph import OnnxView
 from oprep.converters.match import Match
 from oprep.converters.report import CheckResult, FileRecord, Report, plain
@@ -21,12 +21,6 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 BUILD_TYPE = "urn:oprep:convert:1"
-SUFFIX = ".oprep.json"
-
-
-def sidecar_name(artifact: str) -> str:
-    """Give the name of the sidecar of an artifact."""
-    return artifact + SUFFIX
 
 
 def site_entry(match: Match) -> dict[str, Any]:

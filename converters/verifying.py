@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters.checks.subject import Options, Subject
-from oprep.converters.files import read_input_set, save_input_set
+from oprep.converters.files import read_input_set, save_input_set, sidecar_name
 from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_recount import recount
 from oprep.converters.frontends.onnx_sites import plan_of_sites
@@ -17,7 +17,7 @@ from oprep.converters.prove import Proof, prove
 from oprep.converters.report import Report
 from oprep.converters.runs import Loadable
 from oprep.converters.settings import Settings, versions
-from oprep.converters.sidecar import read_sidecar, sidecar_name
+from oprep.converters.sidecar import read_sidecar
 from oprep.converters.verdicts import verified
 from oprep.opsets.errors import ExitCode, OprepError
 

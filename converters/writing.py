@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.files import Output
+from oprep.converters.files import Output, sidecar_name
 from oprep.converters.frontends.onnx_external import relocate
 from oprep.converters.report import Artifact, CheckResult, FileRecord, Report, Verdict
-from oprep.converters.sidecar import sidecar_name, site_entry, statement
+from oprep.converters.sidecar import site_entry, statement
 from oprep.opsets.errors import ExitCode, OprepError
 
 if TYPE_CHECKING:
