@@ -92,6 +92,7 @@ def _leading_to(view: OnnxView, outputs: Sequence[str], known: set[str]) -> list
 def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     copy = type(node)()
     copy.CopyFrom(node)
+    copy.ClearField("name")  # the original's node beside it has that name
     copy.input[:] = [names.get(value, value) for value in node.input]
     copy.output[:] = [names.get(value, value) for value in node.output]
     return copy
