@@ -82,17 +82,16 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
                 continue
             opened = state.view.open(node)
             if opened is not None and power == int(power):
+                if abs(power) != 1 and any(e != int(e) for _, e in opened.parts):
+                    leaves[value] = _joined(leaves.get(value), power)
+                    continue
                 if product and opened.coefficient != 1.0:
                     number *= opened.coefficient**power
                 nodes.append(node)
                 for part, exponent in opened.parts:
                     work.append((part, exponent * power, node))
                 continue
-        total = leaves.get(value, 0) + power
-        if total:
-            leaves[value] = total
-        else:
-            del leaves[value]
+        leaves[value] = _joined(leaves.get(value), power)
     return Cut(number, width, leaves, tuple(nodes), tuple(constants))
 
 
@@ -120,7 +119,10 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
     node = state.producer.get(value)
     if node is not None and len(cut.nodes) < OPENED and state.arithmetic.get(state.ops[node]):
         opened = state.view.open(node)
-        if opened is not None and opened.kind == kind and float(power).is_integer():
+        rooted = opened is not None and any(e != int(e) for _, e in opened.parts)
+        if opened is not None and opened.kind == kind and float(power).is_integer() and (
+            abs(power) == 1 or not rooted
+        ):  # fmt: skip
             scale = opened.coefficient**power if kind == PRODUCT else 1.0
             parts = [(part, exponent * power, node) for part, exponent in opened.parts]
             inner = Cut(
@@ -132,10 +134,21 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
             )
             yield from _cuts(state, [*rest, *parts], inner, kind)
     leaves = dict(cut.leaves)
-    leaves[value] = leaves.get(value, 0) + power
-    if not leaves[value]:
-        del leaves[value]
+    leaves[value] = _joined(leaves.get(value), power)
     yield from _cuts(state, rest, cut._replace(leaves=leaves), kind)
+
+
+def _joined(old: float | None, power: float) -> float:
+    """Add the powers of one value; NaN, which nothing matches, where that would change its meaning.
+
+    `a - a` and `a / a` are not nothing (NaN, inf, and the shape of `a`), and a squared root is
+    undefined where its argument is negative.
+    """
+    if old is None:
+        return power
+    total = old + power
+    whole = float(old).is_integer() and float(power).is_integer()
+    return total if whole and total else float("nan")
 
 
 def _number(constant: Constant, power: float, kind: str) -> float | None:
@@ -158,10 +171,20 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
     count = len(factors)
     reopen = any(factor.arithmetic for factor in factors)
     structured = sum(1 for factor in factors if factor.slot < 0)
+    most = sum(_leaves_for(factor) for factor in factors)
     lone = factors[0] if count == 1 and factors[0].exponent == 1 else None
 
-    def assign(state: State, i: int, leaves: dict[Any, float], cut: Cut, number: float,
-               width: float, then: ScaledThen, spent: bool) -> bool:  # fmt: skip
+    def assign(
+        state: State,
+        i: int,
+        leaves: dict[Any, float],
+        cut: Cut,
+        number: float,
+        width: float,
+        then: ScaledThen,
+        spent: bool,
+        needed: float = 0,
+    ) -> bool:
         if i == count:
             if leaves:
                 return state.why is not None and state.why.note(
@@ -169,48 +192,62 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
                 )
             return then(number / wanted.value, width + wanted.width)
         factor = factors[i]
+        exponent = needed or factor.exponent
         state.step()
         items = list(leaves.items())
         if factor.slot < 0 and len(items) > 1:
             # what is made last is nearest to the anchor: it fits first in most graphs
             items.sort(key=lambda item: -state.producer.get(item[0], -1))
         for value, power in items:
-            exponent = factor.exponent
-            if power != exponent and (power * exponent < 0 or abs(power) < abs(exponent)):
+            used = _used(factor, exponent, power)
+            if not used:
                 continue
             left = dict(leaves)
-            if power == exponent:
+            if power == used:
                 del left[value]
             else:
-                left[value] = power - exponent
+                left[value] = power - used
+            after, more_needed = (i + 1, 0.0) if used == exponent else (i, exponent - used)
             if factor.scaled is not None:
 
-                def scaled(scale: float, more: float, left: dict[Any, float] = left) -> bool:
-                    if scale < 0 and not float(factor.exponent).is_integer():
+                def scaled(
+                    scale: float,
+                    more: float,
+                    left: dict[Any, float] = left,
+                    used: float = used,
+                    after: int = after,
+                    more_needed: float = more_needed,
+                ) -> bool:
+                    if scale < 0 and not float(used).is_integer():
                         return False
-                    total = number * scale**factor.exponent
-                    return assign(state, i + 1, left, cut, total, width + more, then, spent)
+                    total = number * scale**used
+                    return assign(
+                        state, after, left, cut, total, width + more, then, spent, more_needed
+                    )
 
                 if factor.scaled(state, value, scaled):
                     return True
             else:
                 assert factor.plain is not None
 
-                def plain(left: dict[Any, float] = left) -> bool:
-                    return assign(state, i + 1, left, cut, number, width, then, spent)
+                def plain(
+                    left: dict[Any, float] = left,
+                    after: int = after,
+                    more_needed: float = more_needed,
+                ) -> bool:
+                    return assign(state, after, left, cut, number, width, then, spent, more_needed)
 
                 if factor.plain(state, value, plain):
                     return True
+        if factor.slot < 0 or spent or not cut.constants:
+            return False
         return _coefficient(
             state,
             factor,
-            leaves,
             cut,
             number,
-            width,
-            spent,
             wanted,
-            (lambda rest, total: assign(state, i + 1, leaves, cut, total, width, then, rest)),
+            lambda total: assign(state, i + 1, leaves, cut, total, width, then, True),
         )
 
     def single(state: State, value: Any, then: ScaledThen) -> bool:
@@ -229,14 +266,20 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
     def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
         found = len(cut.leaves)
         if structured > found or (not found and not cut.constants):
-            return False
-        if found > count and state.why is None:
+            return state.why is not None and state.why.note(
+                state, f"the product has {found} factors, the rule wants {count}", 0.1
+            )
+        if found > most and state.why is None:
             return False
         nodes, constants = len(state.nodes), len(state.constants)
         state.nodes.extend(cut.nodes)
         state.constants.extend(item[:3] for item in cut.constants)
+        if cut.nodes:
+            state.trees.append(cut)
         if assign(state, 0, cut.leaves, cut, cut.number, cut.width, then, False):
             return True
+        if cut.nodes:
+            state.trees.pop()
         del state.nodes[nodes:]
         del state.constants[constants:]
         return False
@@ -257,13 +300,33 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
     return match
 
 
+def _leaves_for(factor: Factor) -> int:
+    """Say how many leaves a factor can take: `exp(x) ** 2` may be two nodes."""
+    whole = factor.slot < 0 and float(factor.exponent).is_integer()
+    return int(abs(factor.exponent)) if whole else 1
+
+
+def _used(factor: Factor, exponent: float, power: float) -> float:
+    """Say which part of a leaf's power a factor takes; 0 where it cannot take any."""
+    if power == exponent:
+        return exponent
+    if power * exponent <= 0 or power != power:
+        return 0
+    if abs(power) > abs(exponent):
+        return exponent
+    whole = float(power).is_integer() and float(exponent).is_integer()
+    return power if factor.slot < 0 and whole else 0
+
+
 def _coefficient(
-    state: State, factor: Factor, leaves: dict[Any, float], cut: Cut, number: float,
-    width: float, spent: bool, wanted: Wanted, then: Callable[[bool, float], bool],
-) -> bool:  # fmt: skip
+    state: State,
+    factor: Factor,
+    cut: Cut,
+    number: float,
+    wanted: Wanted,
+    then: Callable[[float], bool],
+) -> bool:
     """Bind a variable that no factor is left for to the coefficient, a constant of the graph."""
-    if factor.slot < 0 or spent or not cut.constants:
-        return False
     bound = state.slots[factor.slot]
     if bound is not None:
         value = bound.value if isinstance(bound, Attribute) else None
@@ -272,7 +335,7 @@ def _coefficient(
             value = constant.scalar if constant is not None else None
         if not isinstance(value, int | float) or not value:
             return False
-        return then(True, number / float(value) ** factor.exponent)
+        return then(number / float(value) ** factor.exponent)
     coefficient = (number / wanted.value) ** (1 / factor.exponent)
     if isinstance(coefficient, complex):
         return False
@@ -281,7 +344,7 @@ def _coefficient(
         state.slots[factor.slot] = one[1]
     else:
         state.slots[factor.slot] = Attribute(coefficient)
-    if then(True, wanted.value):
+    if then(wanted.value):
         return True
     state.slots[factor.slot] = None
     return False
@@ -302,39 +365,57 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
     count = len(terms)
     reopen = any(term.arithmetic for term in terms)
 
-    def assign(state: State, i: int, leaves: dict[Any, float], cut: Cut, scale: float | None,
-               width: float, then: ScaledThen, number: float, spent: bool) -> bool:  # fmt: skip
+    def assign(
+        state: State,
+        i: int,
+        leaves: dict[Any, float],
+        cut: Cut,
+        scale: float | None,
+        width: float,
+        then: ScaledThen,
+        pending: TermPattern | None,
+    ) -> bool:
         if i == count:
             if leaves:
                 return state.why is not None and state.why.note(
                     state, f"the sum also has the term {_named(state, leaves)}", 0.2
                 )
-            return _finish(state, cut, offset, scale, width, number, then)
+            if pending is None:
+                return _finish(state, cut, offset, scale, width, cut.number, then)
+            if scale is None:
+                return False
+            return _bind_offset(
+                state,
+                pending,
+                cut,
+                scale,
+                offset,
+                lambda rest: _finish(state, cut, offset, scale, width, rest, then),
+            )
         term = terms[i]
         state.step()
         for value, sign in list(leaves.items()):
             left = dict(leaves)
             del left[value]
 
-            def scaled(found: float, more: float, sign: float = sign,
-                       left: dict[Any, float] = left) -> bool:  # fmt: skip
+            def scaled(
+                found: float, more: float, sign: float = sign, left: dict[Any, float] = left
+            ) -> bool:
                 mine = sign * found / term.coefficient
                 total = width + more + term.width
                 if scale is not None and not close(mine, scale, total):
                     return state.why is not None and state.why.note(
-                        state,
-                        f"a term has the factor {show(mine)}, the rule wants {show(scale)}",
+                        state, f"a term has the factor {show(mine)}, the rule wants {show(scale)}",
                         0.3,
-                    )
-                return assign(state, i + 1, left, cut, mine if scale is None else scale, total,
-                              then, number, spent)  # fmt: skip
+                    )  # fmt: skip
+                known = mine if scale is None else scale
+                return assign(state, i + 1, left, cut, known, total, then, pending)
 
             if term.scaled(state, value, scaled):
                 return True
-        if term.slot < 0 or spent or not cut.constants or scale is None:
+        if term.slot < 0 or pending is not None or not cut.constants:
             return False
-        return _bind_offset(state, term, cut, scale, offset, lambda rest: assign(
-            state, i + 1, leaves, cut, scale, width, then, rest, True))  # fmt: skip
+        return assign(state, i + 1, leaves, cut, scale, width, then, term)
 
     def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
         if not cut.nodes or not cut.leaves:
@@ -344,8 +425,10 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
         nodes, constants = len(state.nodes), len(state.constants)
         state.nodes.extend(cut.nodes)
         state.constants.extend(item[:3] for item in cut.constants)
-        if assign(state, 0, cut.leaves, cut, None, 0.0, then, cut.number, False):
+        state.trees.append(cut)
+        if assign(state, 0, cut.leaves, cut, None, 0.0, then, None):
             return True
+        state.trees.pop()
         del state.nodes[nodes:]
         del state.constants[constants:]
         return False

@@ -12,7 +12,10 @@ from oprep.converters.state import Matcher, State, Then, show
 from oprep.opsets.expression import UNKNOWN, evaluate, explain
 from oprep.opsets.syntax import Expression, Maybe, Name, Rest
 
+WIDER = frozenset({"Unsqueeze", "OneHot", "ConcatFromSequence"})
 AXES = frozenset({"axis", "axes", "dim", "dims"})
+ATTRIBUTES = "**attributes"
+"""The variable that holds all attributes of an op that nobody declared."""
 FLOAT32_ULP = 2.4e-7
 
 
@@ -61,7 +64,7 @@ class NodeForm:
     """One node that can stand for a call.
 
     `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
-    attributes that may be present: others are a miss (None: any). `when` is over the parameters;
+    attributes that may be present (`captured`: all are bound to `ATTRIBUTES`): others are a miss (None: any). `when` is over the parameters;
     `settled` are those that no input or attribute holds; `changed` says what is different in this
     opset where it does not hold. `dtypes` are those of the first input on which the form means
     the same (empty: all).
@@ -74,6 +77,7 @@ class NodeForm:
     commutative: bool = False
     floats: bool = False
     closed: frozenset[str] | None = None
+    captured: bool = False
     outputs: int = 1
     output: int = 0
     when: Expression | None = None
@@ -183,6 +187,8 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
     checks = [_attribute(item, slot) for item in form.attributes]
     inputs = [_input(item, compile_, slot) for item in form.inputs]
     rest = _rest(form.rest, slot)
+    if form.captured:
+        slot(ATTRIBUTES)
     count, commutative = len(inputs), form.commutative and len(inputs) == 2
 
     def run(state: State, node: int, then: Then) -> bool:
@@ -193,6 +199,12 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
         if form.rest is None and any(extra):
             return state.why is not None and state.why.note(
                 state, f"it has {len(got)} inputs, the rule names {count}", 0.3
+            )
+
+        if form.captured:
+            names = state.view.attributes(node)
+            state.slots[slot(ATTRIBUTES)] = Attribute(
+                {name: state.view.attribute(node, name) for name in names}
             )
 
         def end() -> bool:
@@ -319,9 +331,11 @@ class _Parameters:
 
 
 def _rank(state: State, node: int) -> int | None:
-    if not state.inputs[node]:
+    """Give the rank that an axis of a node counts in: of its result where that has more dims."""
+    values = state.outputs if state.ops[node] in WIDER else state.inputs
+    if not values[node]:
         return None
-    shapes = state.view.shapes(state.inputs[node][0])
+    shapes = state.view.shapes(values[node][0])
     ranks = {None if shape is None else len(shape) for shape in shapes}
     return ranks.pop() if len(ranks) == 1 else None
 

@@ -20,6 +20,7 @@ from oprep.converters.graph import PRODUCT, SUM, Attribute
 from oprep.converters.normal import (
     COMPARED,
     ONE,
+    Cancels,
     Product,
     Sum,
     Term,
@@ -47,6 +48,10 @@ from oprep.opsets.syntax import (
 )
 
 EXPANDED = 256
+RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
+    "Multinomial", "Dropout", "dropout", "bernoulli", "rand_like", "randn_like",
+})  # fmt: skip
 EXACT = {**COMPARED, "+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "%": "remainder",
          "//": "floor_divide"}  # fmt: skip
 
@@ -139,6 +144,27 @@ def compile_equation(
 
     `seen` holds the normal forms that the rule has already: an equal one is not tried twice.
     """
+    try:
+        return _compiled(rule, order, alternative, equation, dialect, when, seen)
+    except Cancels as error:
+        raise OprepError(
+            f"a pattern of rule `{rule.name}` cancels out",
+            str(rule.place("replace")),
+            (str(error),),
+            "write it without what cancels",
+            ExitCode.RULES,
+        ) from error
+
+
+def _compiled(
+    rule: Rule,
+    order: int,
+    alternative: int,
+    equation: Equation,
+    dialect: Dialect,
+    when: set[str],
+    seen: set[Any],
+) -> list[Compiled]:
     roots = list(inlined(equation, when))
     compiled = []
     for expanded in islice(expand(roots, dialect, rule), EXPANDED + 1):
@@ -168,6 +194,9 @@ def _key(root: Any, exact: bool) -> Any:
 def inlined(equation: Equation, wanted: set[str]) -> Iterator[Any]:
     """Put statements in place of their names; a name that is asked for becomes `Bound`."""
     returned = {item.name for item in equation.results if isinstance(item, Name)}
+    wanted = wanted | {
+        statement.targets[0] for statement in equation.statements if _random(statement.value)
+    }
     values: dict[str, Any] = {}
     for number, statement in enumerate(equation.statements):
         value = substitute(statement.value, values)
@@ -182,6 +211,11 @@ def inlined(equation: Equation, wanted: set[str]) -> Iterator[Any]:
             values[name] = Bound(name, Output(value, number, index))
     for result in equation.results:
         yield substitute(result, values)
+
+
+def _random(value: Expression) -> bool:
+    """Tell whether a statement draws random numbers: its name is one value, never two draws."""
+    return any(call.function in RANDOM for call in _calls(value))
 
 
 def expand(roots: list[Any], dialect: Dialect, rule: Rule) -> Iterator[list[Any]]:
@@ -263,6 +297,8 @@ def _replace(item: Any, call: Call, by: Any) -> Any:
             return Binary(operator, _replace(left, call, by), _replace(right, call, by), at)
         case Unary(operator, operand, at):
             return Unary(operator, _replace(operand, call, by), at)
+        case ListOf(items, at):
+            return ListOf(tuple(_replace(part, call, by) for part in items), at)
         case Bound(name, inner):
             return Bound(name, _replace(inner, call, by))
         case Guarded(inner, presets, names, dtypes):
@@ -309,8 +345,13 @@ class _Builder:
         return self.names.setdefault(name, len(self.names))
 
     def term(self, item: Any) -> Term | Any:
-        if self.exact or isinstance(item, Bound | Output | Said | Guarded):
+        if isinstance(item, Bound | Output | Said | Guarded):
             return item
+        if self.exact:
+            number = number_of(item)
+            if number is None or isinstance(item, Number):
+                return item
+            return Number(number.value, number.text)
         return normalise(item)
 
     def root(self, item: Any) -> Root:
@@ -389,7 +430,7 @@ class _Builder:
         if isinstance(item, Product):
             return Factor(exponent, self.matcher_of(item, levels), None, -1, True)
         slot = self.slot(item.name) if isinstance(item, Name) and item.name != "_" else -1
-        arithmetic = isinstance(item, Name | Guarded) or (isinstance(item, Call | Said) and (
+        arithmetic = isinstance(item, Name | Guarded | Bound) or (isinstance(item, Call | Said) and (
             self.is_arithmetic(item)))  # fmt: skip
         return Factor(exponent, self.matcher(item, levels), None, slot, arithmetic)
 
@@ -514,9 +555,11 @@ def _equal_constants(state: State, old: Any, value: Any) -> bool:
     if constant is None:
         return False
     if isinstance(old, Attribute):
-        return bool(constant.scalar is not None and constant.scalar == old.value)
+        return bool(constant.scalar is not None and repr(constant.scalar) == repr(old.value))
     other = state.view.constant(old) if isinstance(old, str) else None
-    return other is not None and other.items == constant.items and other.shape == constant.shape
+    return other is not None and (other.dtype, other.shape, repr(other.items)) == (
+        constant.dtype, constant.shape, repr(constant.items)
+    )  # fmt: skip
 
 
 def _differs(state: State, old: Any, value: Any) -> str:

@@ -116,49 +116,77 @@ def in_scope(scope: Sequence[str], path: str) -> bool:
     return not included or any(fnmatchcase(path, glob) for glob in included)
 
 
-def floating(state: State, root: Any, *, evident: bool) -> str:
-    """Say why sums and products may not be reordered here; empty where the type is floating."""
-    integers = [value for constant, value, _ in state.constants if not constant.floating]
-    if integers:
-        constant = next(c for c, _, _ in state.constants if not c.floating)
-        return f"`{state.view.value_name(integers[0])}` is a constant of {constant.dtype}"
-    if evident or state.constants:
-        return ""
-    kinds = state.view.dtypes(root)
-    for kind in kinds:
+def floating(state: State) -> str:
+    """Say which sum or product may not be read without regard to its form; empty where all may.
+
+    Every tree of arithmetic needs a floating type: that of a constant in it, of an op that gives
+    nothing else, or the dtype of what it makes. `state.integers` is set where it has another.
+    """
+    for tree in state.trees:
+        constant = next((item for item in tree.constants), None)
+        if constant is not None:
+            if constant[0].floating:
+                continue
+            state.integers = True
+            return f"`{state.view.value_name(constant[1])}` is a constant of {constant[0].dtype}"
+        if any(state.view.gives_floats(leaf) for leaf in tree.leaves):
+            continue
+        reason = _floating_value(state, state.outputs[tree.nodes[0]][0])
+        if reason:
+            return reason
+    return ""
+
+
+def _floating_value(state: State, value: Any) -> str:
+    for kind in state.view.dtypes(value):
         if kind is None:
             return "the dtype is unknown, sums and products need a floating one"
-        if not (kind.startswith(("float", "bfloat"))):
+        if not kind.startswith(("float", "bfloat")):
+            state.integers = True
             return f"the dtype is {kind}, sums and products need a floating one"
     return ""
 
 
-def rank_kept(state: State) -> str:
+BROADCASTING = frozenset({
+    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Mean", "Sum", "Where", "PRelu",
+    "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "BitShift",
+    "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+})  # fmt: skip
+
+
+def rank_kept(state: State, nodes: Sequence[int]) -> str:
     """Say which constant with dims of one may raise the rank; empty where none does."""
-    for constant, value, node in state.constants:
-        rank = len(constant.shape)
-        if not rank or node < 0:
+    for constant, value, _ in state.constants:
+        if constant.shape:
+            reason = raises_rank(state.view, nodes, value, constant.shape)
+            if reason:
+                return reason
+    return ""
+
+
+def raises_rank(view: View, nodes: Sequence[int], value: Any, shape: tuple[int, ...]) -> str:
+    """Say where a constant of one element gives a result more dims than its neighbours have."""
+    region = view.region
+    name = view.value_name(value)
+    for node in nodes:
+        if region.ops[node] not in BROADCASTING or value not in region.inputs[node]:
             continue
-        others = [item for item in state.inputs[node] if item and item != value]
+        others = [item for item in region.inputs[node] if item and item != value]
         ranks = [
-            None if shape is None else len(shape)
+            None if other_shape is None else len(other_shape)
             for other in others
-            if state.view.constant(other) is None
-            for shape in state.view.shapes(other)
+            if view.constant(other) is None
+            for other_shape in view.shapes(other)
         ]
-        if not ranks:
+        known = [rank for rank in ranks if rank is not None]
+        if not ranks or max(known, default=-1) >= len(shape):
             continue
-        if any(item is None for item in ranks):
-            name = state.view.value_name(others[0])
+        if len(known) < len(ranks):
             return (
-                f"rank of `{name}` is unknown, and constant `{state.view.value_name(value)}` "
-                f"has shape {list(constant.shape)}"
+                f"rank of `{view.value_name(others[0])}` is unknown, and constant `{name}` "
+                f"has shape {list(shape)}"
             )
-        if min(item for item in ranks if item is not None) < rank:
-            return (
-                f"constant `{state.view.value_name(value)}` of shape {list(constant.shape)} "
-                f"raises the rank from {min(item for item in ranks if item is not None)}"
-            )
+        return f"constant `{name}` of shape {list(shape)} raises the rank from {max(known)}"
     return ""
 
 

@@ -144,5 +144,8 @@ class View(Protocol):
     def value_name(self, value: Value) -> str:
         """Name a value as every message does."""
 
+    def gives_floats(self, value: Value) -> bool:
+        """Tell whether the op that makes a value gives nothing but floating types."""
+
     def random(self, node: int) -> bool:
         """Tell whether a node draws random numbers or has an effect."""

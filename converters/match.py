@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oprep.converters.compile import Anchor, Compiled
+from oprep.converters.compile import Anchor, Compiled, Level
 from oprep.converters.conditions import (
     cycle,
     floating,
@@ -22,6 +22,7 @@ from oprep.converters.state import STEPS, Reasons, State, TooManySteps
 from oprep.opsets.rule import Rule
 
 CLIMBED = 8
+NO_READING = "no way to read at most 8 nodes of arithmetic around it fits the rule"
 
 
 @dataclass(slots=True)
@@ -65,11 +66,18 @@ class Match:
         return self.view.node_name(self.root)
 
 
-def find(view: View, alternatives: Sequence[Compiled]) -> list[Match]:
-    """Find every match of every alternative in one region; overlaps are not yet resolved."""
+def find(
+    view: View, alternatives: Sequence[Compiled], prepare: Callable[[Match], str] | None = None
+) -> list[Match]:
+    """Find every match of every alternative in one region; overlaps are not yet resolved.
+
+    `prepare` settles the replacement of a match, or says why that is impossible: then other
+    orders of operands are tried, as for any condition.
+    """
     matches: list[Match] = []
     done: dict[tuple[int, int], Match] = {}
     state = State(view, 0)
+    state.prepare = prepare
     by_op = view.region.by_op
     for compiled in alternatives:
         if compiled.missing or not compiled.roots:
@@ -141,7 +149,7 @@ def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator
         yield node
         return
     if all(level[0] == "arith" for level in levels):
-        yield from _arithmetic_roots(view, compiled, [level[1][0] for level in levels], node)
+        yield from _arithmetic_roots(view, compiled, _phases(levels), node)
         return
     while i < count:
         kind, data = levels[i]
@@ -158,10 +166,10 @@ def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator
             if i == count:
                 yield from frontier
             continue
-        phases = []
+        start = i
         while i < count and levels[i][0] == "arith":
-            phases.append(levels[i][1][0])
             i += 1
+        phases = _phases(levels[start:i])
         seen: dict[tuple[int, int], int] = {}
         work = [(item, 0, 0) for item in frontier]
         for item, phase, depth in work:
@@ -182,6 +190,12 @@ def climb(view: View, compiled: Compiled, anchor: Anchor, node: int) -> Iterator
             yield from _roots(seen, phases, compiled)
         else:
             frontier = list(dict.fromkeys([*frontier, *(user for user, _ in seen)]))
+
+
+def _phases(levels: Sequence[Level]) -> list[str]:
+    """Give the kinds of arithmetic on the way up; two of one kind in a row are one tree."""
+    kinds = [level[1][0] for level in levels]
+    return [kind for i, kind in enumerate(kinds) if not i or kinds[i - 1] != kind]
 
 
 def _arithmetic_roots(
@@ -224,18 +238,9 @@ def _roots(
 def attempt(state: State, compiled: Compiled, root: int) -> Match | None:
     """Try one alternative at one root node; the exact form where the type is an integer one."""
     found = _attempt(state, compiled, root)
-    if found is None and compiled.exact is not None and not state.why:
-        kinds = state.view.dtypes(state.outputs[root][0]) if _integers(state, root) else ()
-        if kinds and all(kind is not None and "int" in kind for kind in kinds):
-            found = _attempt(state, compiled.exact, root)
+    if found is None and compiled.exact is not None and state.integers:
+        found = _attempt(state, compiled.exact, root)
     return found
-
-
-def _integers(state: State, root: int) -> bool:
-    """Tell, before any type is inferred, whether a root reads an integer constant or none."""
-    constants = [state.view.constant(value) for value in state.inputs[root] if value]
-    known = [constant for constant in constants if constant is not None]
-    return any(not constant.floating for constant in known)
 
 
 def _attempt(state: State, compiled: Compiled, root: int) -> Match | None:
@@ -291,12 +296,8 @@ def _candidates(state: State, compiled: Compiled, position: int) -> Iterator[Any
 def _accepted(state: State, compiled: Compiled, roots: tuple[Any, ...]) -> Match | None:
     rule, view = compiled.rule, state.view
     nodes = tuple(sorted(set(state.nodes)))
-    reason = ""
-    if compiled.arithmetic:
-        reason = (
-            floating(state, roots[0], evident=compiled.floats) if not compiled.exact_form else ""
-        )
-        reason = reason or rank_kept(state)
+    reason = "" if compiled.exact_form else floating(state)
+    reason = reason or rank_kept(state, nodes)
     slots = state.slots
     bound = {name: slots[index] for name, index in compiled.names.items()
              if slots[index] is not None}  # fmt: skip
@@ -311,6 +312,8 @@ def _accepted(state: State, compiled: Compiled, roots: tuple[Any, ...]) -> Match
             reason = f"`{path}` is outside the scope {', '.join(f'`{g}`' for g in rule.scope)}"
     if not reason and rule.when is not None and not holds(rule, view, bound):
         reason = why_not(rule, view, bound)
+    if not reason and state.prepare is not None:
+        reason = state.prepare(match)
     if reason:
         if state.why is not None:
             state.why.note(state, reason, 5.0)
@@ -329,6 +332,8 @@ def explain_at(state: State, compiled: Compiled, anchor: Anchor, node: int) -> R
                 break
         if not roots:
             state.why.note(state, _no_root(state.view, anchor, node), 0.0)
+        elif not state.why.text and state.why.best > -2:
+            state.why.note(state, NO_READING, 0.0)
         return state.why
     finally:
         state.why = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oprep.converters.normal import normalise, substitute
+from oprep.converters.normal import Cancels, normalise, substitute
 from oprep.opsets.expression import variables
 from oprep.opsets.rule import BareOp, CustomOp, Opset, Rule
 from oprep.opsets.syntax import Call, Equation, Expression, Maybe, Name, Rest
@@ -27,7 +27,10 @@ def same_computation(rule: Rule, ops: Mapping[str, CustomOp]) -> bool:
         zip((item.name for item in op.parameters), call.arguments, strict=False)
     )
     given |= dict(call.keywords)
-    return _whole(pattern, {}) == _whole(op.body, given)
+    try:
+        return _whole(pattern, {}) == _whole(op.body, given)
+    except Cancels:
+        return False
 
 
 def _call(rule: Rule, pattern: Equation) -> Call | None:

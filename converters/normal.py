@@ -71,6 +71,10 @@ class Sum:
     terms: tuple[Product, ...]
 
 
+class Cancels(ValueError):
+    """Arithmetic in which a value is divided by, or subtracted from, itself."""
+
+
 Term: TypeAlias = Product | Sum | Expression
 ONE = Wanted(1.0, 0.0, "1")
 ZERO = Wanted(0.0, 0.0, "0")
@@ -124,15 +128,23 @@ def _fold_binary(expression: Binary) -> Wanted | None:
             "-": lambda: a - b,
             "*": lambda: a * b,
             "/": lambda: a / b,
-            "**": lambda: a**b,
+            "**": lambda: _power_of(a, b),
         }[expression.operator]()
-    except (ZeroDivisionError, OverflowError, KeyError):
+    except (ZeroDivisionError, OverflowError, KeyError, ValueError):
         return None
     if isinstance(value, complex):
         return None
     return Wanted(
         value, left.width + right.width, f"{left.text} {expression.operator} {right.text}"
     )
+
+
+def _power_of(base: float, exponent: float) -> Any:
+    """Raise a literal; as floats where an exact integer would have more than 64 bits."""
+    if isinstance(base, int) and isinstance(exponent, int) and 0 <= exponent <= 64:
+        if abs(base) ** exponent < 1 << 64:
+            return base**exponent
+    return float(base) ** float(exponent)
 
 
 def times(left: Wanted, right: Wanted, exponent: float = 1) -> Wanted | None:
@@ -143,6 +155,8 @@ def times(left: Wanted, right: Wanted, exponent: float = 1) -> Wanted | None:
         return None
     if isinstance(value, complex):
         return None
+    if not value:
+        raise Cancels("a factor is 0")
     texts = [t for t in (left.text, right.text) if t != "1"]
     return Wanted(value, left.width + right.width * abs(exponent), " * ".join(texts) or "1")
 
@@ -215,17 +229,30 @@ def _scaled(product: Product, by: Wanted, exponent: float) -> Product:
 
 
 def _joined(left: Product, right: Product, exponent: int) -> Product:
-    factors = dict(left.factors)
+    factors = list(left.factors)
     for factor, power in right.factors:
-        factors[factor] = factors.get(factor, 0) + power * exponent
-    kept = tuple((factor, power) for factor, power in factors.items() if power)
+        more = power * exponent
+        same = [i for i, (other, old) in enumerate(factors)
+                if other == factor and _whole(old) and _whole(more)]  # fmt: skip
+        if not same:
+            factors.append((factor, more))
+            continue
+        total = factors[same[0]][1] + more
+        if not total:
+            raise Cancels("a factor is divided by itself")
+        factors[same[0]] = (factor, total)
     joined = _scaled(left, right.coefficient, exponent)
-    return Product(joined.coefficient, kept)
+    return Product(joined.coefficient, tuple(factors))
+
+
+def _whole(exponent: float) -> bool:
+    return float(exponent).is_integer()
 
 
 def _raised(product: Product, exponent: float) -> Product:
     """Raise a product; a root of several factors stays one factor, it does not distribute."""
-    if exponent == int(exponent) or not product.factors:
+    rooted = any(not _whole(power) for _, power in product.factors)
+    if not product.factors or (_whole(exponent) and (abs(exponent) == 1 or not rooted)):
         factors = tuple((factor, power * exponent) for factor, power in product.factors)
         return _scaled(Product(ONE, factors), product.coefficient, exponent)
     inner = _simplify(product)
@@ -258,14 +285,30 @@ def _sum(expression: Expression) -> Product:
             terms.append(_scaled(_product(part), Wanted(float(sign), 0.0, "1"), 1))
     if len(terms) == 1 and offset.value == 0:
         return terms[0]
-    merged: dict[tuple[Any, ...], Product] = {}
+    return Product(ONE, ((Sum(offset, tuple(_merged(terms))), 1),))
+
+
+def _merged(terms: list[Product]) -> list[Product]:
+    """Count equal terms: `x + x` is one term, as it is in a graph; `x + 2 * x` are two."""
+    found: list[Product] = []
     for term in terms:
-        old = merged.get(term.factors)
-        value = term.coefficient.value + (old.coefficient.value if old else 0.0)
-        merged[term.factors] = Product(
-            Wanted(value, term.coefficient.width, term.coefficient.text), term.factors
-        )
-    return Product(ONE, ((Sum(offset, tuple(merged.values())), 1),))
+        for i, other in enumerate(found):
+            if other.factors != term.factors:
+                continue
+            value = other.coefficient.value + term.coefficient.value
+            if not value:
+                raise Cancels("a term is subtracted from itself")
+            if _counted(other) and term.coefficient.value == 1:
+                found[i] = Product(Wanted(value, 0.0, "1"), term.factors)
+                break
+        else:
+            found.append(term)
+    return found
+
+
+def _counted(term: Product) -> bool:
+    """Tell whether a term stands for itself, some whole times, and not for a written factor."""
+    return term.coefficient.text == "1" and term.coefficient.value >= 1
 
 
 def _plain(call: Call) -> bool:
@@ -292,6 +335,18 @@ def substitute(expression: Expression, values: Mapping[str, Expression]) -> Expr
                 at,
             )
     return expression
+
+
+def literal_of(value: Any) -> Expression | None:
+    """Write a plain value as a literal; None where it is none."""
+    if isinstance(value, bool | str) or value is None:
+        return Literal(value)
+    if isinstance(value, int | float):
+        return Number(value, repr(value))
+    if isinstance(value, list | tuple):
+        items = [literal_of(item) for item in value]
+        return None if None in items else ListOf(tuple(item for item in items if item is not None))
+    return None
 
 
 def literal(expression: Expression) -> Any:

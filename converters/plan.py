@@ -63,6 +63,7 @@ def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain
         here = _in_region(view, candidates, refused)
         accepted, overlapping = without_overlaps(here)
         refused += overlapping
+        accepted = without_cycles(view, accepted, refused)
         found += accepted
     gone: dict[int, set[int]] = {}
     by_view: dict[int, list[Match]] = {}
@@ -92,10 +93,8 @@ def _in_region(
 ) -> list[Match]:
     matches: list[Match] = []
     for candidate in candidates:
-        found = find(view, candidate.alternatives(view))
-        if candidate.regions is not None:
-            found += candidate.regions(view)
-        for match in found:
+        matches += find(view, candidate.alternatives(view), candidate.prepare)
+        for match in candidate.regions(view) if candidate.regions is not None else ():
             reason = candidate.prepare(match)
             if reason:
                 refused.append((match, reason))
@@ -131,6 +130,59 @@ def without_overlaps(matches: list[Match]) -> tuple[list[Match], list[tuple[Matc
                             f" to {len(match.nodes)}"))  # fmt: skip
     accepted.sort(key=lambda match: (match.root, match.order))
     return accepted, refused
+
+
+def without_cycles(
+    view: View, matches: list[Match], refused: list[tuple[Match, str]]
+) -> list[Match]:
+    """Drop matches of several outputs that, together with others, would make a cycle.
+
+    One of them alone was checked when it was found; the last one in the graph goes first.
+    """
+    several = [match for match in matches if len(match.roots) > 1]
+    while len(several) > 1 and not _acyclic(view, several):
+        last = several.pop()
+        matches = [match for match in matches if match is not last]
+        other = several[-1]
+        refused.append((last, f"together with `{other.site}` of rule `{other.rule.name}` it would"
+                        " make a cycle"))  # fmt: skip
+    return matches
+
+
+def _acyclic(view: View, matches: Sequence[Match]) -> bool:
+    """Tell whether the graph has an order when each match is one node."""
+    region = view.region
+    place = {
+        region.producer[value]: number for number, match in enumerate(matches)
+        for value in match.roots
+    }  # fmt: skip
+    reads: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for number, match in enumerate(matches):
+        reads["match", number] = {_maker(region.producer, place, v) for v in match.reads}
+    for node, inputs in enumerate(region.inputs):
+        if node not in place:
+            reads["node", node] = {_maker(region.producer, place, value) for value in inputs}
+    waiting = {item: {maker for maker in makers if maker in reads} for item, makers in
+               reads.items()}  # fmt: skip
+    readers: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    for item, makers in waiting.items():
+        for maker in makers:
+            readers.setdefault(maker, []).append(item)
+    ready = [item for item, makers in waiting.items() if not makers]
+    done = 0
+    while ready:
+        item = ready.pop()
+        done += 1
+        for reader in readers.get(item, ()):
+            waiting[reader].discard(item)
+            if not waiting[reader]:
+                ready.append(reader)
+    return done == len(reads)
+
+
+def _maker(producer: dict[Any, int], place: dict[int, int], value: Any) -> tuple[str, int]:
+    node = producer.get(value, -1)
+    return ("match", place[node]) if node in place else ("node", node)
 
 
 def settle(matches: Sequence[Match], view: View) -> set[int]:
@@ -195,6 +247,7 @@ def near_misses(
         inside = {node for match in matches if match.view is view for node in match.nodes}
         inside |= {node for match, _ in refused if match.view is view for node in match.nodes}
         state = State(view, 0)
+        state.prepare = candidate.prepare
         for compiled in candidate.alternatives(view):
             if compiled.missing:
                 general[compiled.missing] = None

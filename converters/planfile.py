@@ -53,17 +53,27 @@ def apply_plan(
     chosen: list[Match] = []
     for site in data["sites"]:
         place = _key(site["rule"], site["region"], site["outputs"])
-        if place not in by_key:
-            raise OprepError(
-                f"the plan names a site that rule `{site['rule']}` does not match",
-                path.name,
-                (f"site `{site.get('site', '')}`",),
-                "make a new one with `--plan-out`",
-                ExitCode.EXPECTATION,
-            )
-        chosen.append(by_key[place])
+        match = by_key.get(place)
+        if match is None:
+            fact = f"the plan names a site that rule `{site['rule']}` does not match"
+            raise _stale(path, fact, f"site `{site['site']}`")
+        if match in chosen:
+            raise _stale(path, "the plan names a site twice", f"site `{site['site']}`")
+        nodes = [match.view.node_name(node) for node in match.nodes]
+        if (site["site"], site["nodes"]) != (match.site, nodes):
+            note = f"the plan has {', '.join(site['nodes'])}; the rule matches {', '.join(nodes)}"
+            raise _stale(path, f"the plan has other nodes for site `{match.site}`", note)
+        chosen.append(match)
+    if not chosen:
+        raise _stale(path, "the plan names no site", "nothing would be replaced")
     wanted = {id(match) for match in chosen}
     return [match for match in matches if id(match) in wanted]
+
+
+def _stale(path: Path, fact: str, note: str) -> OprepError:
+    return OprepError(
+        fact, path.name, (note,), "make a new one with `--plan-out`", ExitCode.EXPECTATION
+    )
 
 
 def _key(rule: str, region: str, outputs: Sequence[Any]) -> tuple[str, ...]:
@@ -78,20 +88,23 @@ def _read(path: Path) -> dict[str, Any]:
         raise _bad(path, "it is not JSON") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise _bad(path, f"it has no `schema` {SCHEMA}")
+    unknown = sorted(set(data) - {"schema", "model", "rules", "sites"})
+    if unknown:
+        raise _bad(path, f"it has the unknown key `{unknown[0]}`")
     sites = data.get("sites")
     if not isinstance(sites, list) or not all(_is_site(site) for site in sites):
-        raise _bad(path, "its `sites` are not a list of rule, region and outputs")
+        raise _bad(path, "its `sites` are not a list of rule, site, region, outputs and nodes")
     if not isinstance(data.get("model"), str) or not isinstance(data.get("rules"), str):
         raise _bad(path, "it lacks `model` or `rules`")
     return data
 
 
 def _is_site(site: Any) -> bool:
-    return (
-        isinstance(site, dict)
-        and isinstance(site.get("rule"), str)
-        and isinstance(site.get("region"), str)
-        and isinstance(site.get("outputs"), list)
+    if not isinstance(site, dict) or set(site) != {"rule", "site", "region", "outputs", "nodes"}:
+        return False
+    lists = (site["outputs"], site["nodes"])
+    return all(isinstance(site[key], str) for key in ("rule", "site", "region")) and all(
+        isinstance(items, list) and all(isinstance(item, str) for item in items) for items in lists
     )
 
 

@@ -31,14 +31,17 @@ class State:
         "calls",
         "constants",
         "inputs",
+        "integers",
         "nodes",
         "ops",
         "outputs",
+        "prepare",
         "producer",
         "products",
         "slots",
         "steps",
         "sums",
+        "trees",
         "view",
         "why",
     )
@@ -56,10 +59,13 @@ class State:
         self.nodes: list[int] = []
         self.constants: list[tuple[Constant, Any, int]] = []
         self.calls: dict[int, int] = {}
+        self.trees: list[Any] = []
+        self.integers = False
         self.products: dict[Any, Any] = {}
         self.sums: dict[Any, Any] = {}
         self.steps = 0
         self.why: Reasons | None = None
+        self.prepare: Callable[[Any], str] | None = None
 
     def reset(self, slots: int) -> None:
         """Forget the last attempt."""
@@ -67,6 +73,8 @@ class State:
         self.nodes.clear()
         self.constants.clear()
         self.calls.clear()
+        self.trees.clear()
+        self.integers = False
         self.steps = 0
 
     def step(self) -> None:

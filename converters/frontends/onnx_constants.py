@@ -66,10 +66,10 @@ class Constants:
         region = self.view.region
         found = self._possible = set(self.initializers)
         outer = self.view.parent is not None
-        inputs, outputs = region.inputs, region.outputs
+        outputs = region.outputs
         for node in sorted(node for op in FOLDED for node in region.by_op.get(op, ())):
-            for value in inputs[node]:
-                if value and value not in found and not (outer and self.possible(value)):
+            for value in self._operands(node):
+                if value not in found and not (outer and self.possible(value)):
                     break
             else:
                 found.update(outputs[node])
@@ -122,10 +122,26 @@ class Constants:
 
     def array(self, value: str) -> Array | None:
         """Give the elements of a constant of at most 16, dims kept; None where it is none."""
-        if value not in self.arrays:
-            self.arrays[value] = None
-            self.arrays[value] = self._array(value)
+        region = self.view.region
+        work = [value]
+        while work:
+            last = work[-1]
+            if last in self.arrays:
+                work.pop()
+                continue
+            node = region.producer.get(last)
+            needs = self._operands(node) if node is not None and self.possible(last) else ()
+            open_ = [item for item in needs if item in region.producer and item not in self.arrays]
+            if open_:
+                work += open_
+                continue
+            self.arrays[last] = self._array(last) if self.possible(last) else None
         return self.arrays[value]
+
+    def _operands(self, node: int) -> tuple[str, ...]:
+        """Give the inputs that decide a constant: of CastLike the first one alone."""
+        inputs = tuple(item for item in self.view.region.inputs[node] if item)
+        return inputs[:1] if self.view.region.ops[node] in PASSING else inputs
 
     def _array(self, value: str) -> Array | None:
         region = self.view.region
@@ -178,7 +194,7 @@ class Constants:
             return None
         if op == "Constant":
             return self._noted(value, _constant_node(self, self.view.nodes[node]))
-        arrays = [self.array(item) for item in got if item]
+        arrays = [self.array(item) for item in self._operands(node)]
         if not arrays or arrays[0] is None or (op in BINARY and len(arrays) != 2):
             return None
         width = sum(self.widths.get(item, 0.0) for item in got)

@@ -24,7 +24,7 @@ from oprep.converters.frontends.onnx_schema import (
     versions,
 )
 from oprep.converters.frontends.onnx_types import dtype_number
-from oprep.converters.normal import Wanted, literal, substitute
+from oprep.converters.normal import Wanted, literal, literal_of, substitute
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import UNKNOWN, evaluate, free_variables, variables
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
@@ -36,7 +36,6 @@ from oprep.opsets.syntax import (
     Literal,
     Maybe,
     Name,
-    Number,
     Rest,
     Unary,
 )
@@ -278,7 +277,7 @@ def _equation(
             return None
         if want is None:
             if default is not REQUIRED:
-                values[name], plain[name] = _literal(default), default
+                values[name], plain[name] = literal_of(default) or Literal(None), default
         elif (said := literal(want)) is not ...:
             values[name] = want
             plain[name] = said.value if isinstance(said, Wanted) else said
@@ -320,16 +319,6 @@ class _Plain:
         return UNKNOWN
 
 
-def _literal(value: object) -> Expression:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return Literal(value)
-    if isinstance(value, int | float):
-        return Number(value, str(value))
-    if isinstance(value, list | tuple):
-        return ListOf(tuple(_literal(item) for item in value))
-    return Literal(None)
-
-
 def _named_forms(
     call: Call, domain: str, opset: int, rule: Rule
 ) -> list[NodeForm | Expression | Guarded]:
@@ -362,13 +351,17 @@ def _named_forms(
         else:
             info = newest.attributes.get(name)
             plain = info is not None or not _tensor_like(formal.name)
-            want = given[name] if name in given else Default(info.default if info else None)
-            inputs.append(InputWant(want, plain, name))
+            absent = info.default if info else MEANT.get((call.function, name))
+            want = given[name] if name in given else Default(absent)
+            inputs.append(InputWant(want, plain, name, absent))
     for old, info in here.attributes.items():
         name = by_old.get(old, old)
         taken.add(name)
         given_want = given[name] if name in given else Default(info.default)
-        attributes.append(AttributeWant(old, given_want, info.default, name))
+        absent = None if isinstance(given_want, Maybe) and name not in newest.attributes else (
+            info.default
+        )  # fmt: skip
+        attributes.append(AttributeWant(old, given_want, absent, name))
     for name in given:
         if name not in taken:
             info = newest.attributes.get(name)
@@ -385,6 +378,10 @@ def _named_forms(
     ]
 
 
+MEANT = {
+    ("Dropout", "ratio"): 0.5, ("Dropout", "training_mode"): False, ("Pad", "constant_value"): 0,
+}  # fmt: skip
+"""What an optional input means that is not there, where the op's text says so."""
 PLAIN_INPUTS = frozenset({
     "axes", "axis", "shape", "split", "ratio", "min", "max", "k", "K", "starts", "ends", "steps",
     "pads", "repeats", "scales", "sizes", "training_mode", "depth",
@@ -443,6 +440,7 @@ def _unknown_form(call: Call, name: str) -> NodeForm:
         tuple(AttributeWant(key, value, None, key) for key, value in call.keywords),
         rest,
         closed=None if forwarded else frozenset(key for key, _ in call.keywords),
+        captured=forwarded,
     )
 
 

@@ -6,12 +6,14 @@ functions. Nothing here changes the model; rewriting works on a copy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters.frontends.onnx_constants import Constants, shortest
+from oprep.converters.frontends.onnx_schema import schema
 from oprep.converters.frontends.onnx_types import Types
 from oprep.converters.graph import PRODUCT, SUM, Constant, Opened, Region
 
@@ -45,6 +47,10 @@ class Reference:
 
     name: str
     kind: int
+
+    def __str__(self) -> str:
+        """Name it as messages do."""
+        return f"the function's attribute `{self.name}`"
 
 
 def op_key(node: NodeProto) -> str:
@@ -140,6 +146,11 @@ class OnnxView:
         """Give the shape, one per call of a function; None where even the rank is unknown."""
         return self.owner.types.shapes(self, value)
 
+    def gives_floats(self, value: Any) -> bool:
+        """Tell whether the op that makes a value gives nothing but floating types."""
+        node = self.region.producer.get(value)
+        return node is not None and self.owner.gives_floats(self.region.ops[node], self.opset)
+
     def random(self, node: int) -> bool:
         """Tell whether a node draws random numbers."""
         op = self.region.ops[node]
@@ -202,6 +213,7 @@ class OnnxGraph:
         self.model = model
         self.external = external
         self.types = Types(self)
+        self._floats: dict[tuple[str, int], bool] = {}
         imports = {entry.domain: entry.version for entry in model.opset_import}
         self.views: list[OnnxView] = []
         self._add(model.graph, "", (), None, imports)
@@ -211,6 +223,14 @@ class OnnxGraph:
             own = {entry.domain: entry.version for entry in function.opset_import}
             step = ("function", function.domain, function.name, function.overload)
             self._add(function, f"function {function.domain}::{function.name}", (step,), None, own)
+
+    def gives_floats(self, op: str, opset: int) -> bool:
+        """Tell whether an op of the standard domain gives nothing but floating types."""
+        key = (op, opset)
+        if key not in self._floats:
+            found = schema("", op, opset) if "::" not in op else None
+            self._floats[key] = found is not None and found.float_only
+        return self._floats[key]
 
     @property
     def opset(self) -> int:
@@ -316,14 +336,10 @@ def plain_attribute(attribute: AttributeProto) -> Any:
     return list(value) if kind == 7 else value
 
 
+QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
+
+
 def _module_path(recorded: str) -> str:
     """Read the list of scopes that torch's exporter writes; the last one is the op itself."""
-    import json
-
-    try:
-        scopes = json.loads(recorded.replace("'", '"'))
-    except ValueError:
-        return ""
-    if not isinstance(scopes, list) or len(scopes) < 2:
-        return ""
-    return str(scopes[-2])
+    scopes = [one or other for one, other in QUOTED.findall(recorded)]
+    return scopes[-2] if len(scopes) > 1 else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.calls import equal_plain
-from oprep.converters.conditions import Bindings
+from oprep.converters.calls import ATTRIBUTES, equal_plain
+from oprep.converters.conditions import Bindings, raises_rank
 from oprep.converters.frontends.onnx_emit import emit
 from oprep.converters.frontends.onnx_graph import Reference
 from oprep.converters.frontends.onnx_schema import schema, standard_domain
@@ -17,6 +17,7 @@ from oprep.converters.frontends.onnx_types import dtype_number
 from oprep.converters.frontends.onnx_values import AttributeRef
 from oprep.converters.graph import ABSENT, Absent, Attribute, Many
 from oprep.converters.match import Match
+from oprep.converters.normal import literal_of
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import UNKNOWN, evaluate, explain, format_expression, variables
 from oprep.opsets.rule import REQUIRED, BareOp, CustomOp, NamedRegion, Rule
@@ -58,6 +59,10 @@ class Replacement:
             equation = self._bare(match, target) if isinstance(target, BareOp) else target
         except _Refused as refused:
             return str(refused)
+        captured = match.bound.get(ATTRIBUTES)
+        if captured is not None and captured.value and not isinstance(target, BareOp):
+            names = ", ".join(f"`{name}`" for name in captured.value)
+            return f"the op has {names}, which `with` does not pass on; write the bare op there"
         call = self._call(equation)
         if call is not None and any(
             isinstance(match.bound.get(item.name), Attribute)  # type: ignore[union-attr]
@@ -94,6 +99,11 @@ class Replacement:
             return None, ""
         if isinstance(bound, Attribute) and isinstance(bound.value, Reference):
             return bound.value, ""
+        if isinstance(bound, str) and (constant := match.view.constant(bound)) is not None:
+            if len(constant.items) == 1 and constant.shape:
+                reason = raises_rank(match.view, match.nodes, bound, constant.shape)
+                if reason:
+                    return None, reason
         environment = Bindings(match.view, match.bound)
         value = evaluate(expression, environment)
         if value is UNKNOWN:
@@ -129,6 +139,8 @@ class Replacement:
         arguments: list[Expression] = []
         keywords: list[tuple[str, Expression]] = []
         for name in order:
+            if name == ATTRIBUTES:
+                continue
             value = match.bound.get(name, ABSENT)
             if isinstance(value, Attribute):
                 if named is None or name in named:
@@ -144,12 +156,27 @@ class Replacement:
                 keywords.append((name, Name(name)))
             else:
                 arguments.append(Rest(name) if isinstance(value, Many) else Name(name))
+        keywords += self._captured(match, op)
         while arguments and isinstance(last := arguments[-1], Maybe) and (
             isinstance(match.bound.get(last.name, ABSENT), Absent)
         ):  # fmt: skip
             arguments.pop()
         domain = None if target.domain == "vocabulary" else target.domain
         return Equation((), (Call(target.name, tuple(arguments), tuple(keywords), domain),))
+
+    def _captured(self, match: Match, op: CustomOp | None) -> list[tuple[str, Expression]]:
+        """Pass on the attributes of an op that nobody declared, by name; none may get lost."""
+        captured = match.bound.get(ATTRIBUTES)
+        known = {item.name for item in op.parameters} if op is not None else None
+        found: list[tuple[str, Expression]] = []
+        for name, value in captured.value.items() if captured is not None else ():
+            if known is not None and name not in known:
+                self._dropped(match, name, value, op)
+            written = literal_of(value)
+            if written is None:
+                raise _Refused(f"the attribute `{name}` is no number, string or list of them")
+            found.append((name, written))
+        return found
 
     def _plain_parameters(self, target: BareOp, op: CustomOp | None) -> set[str] | None:
         """Give the names of the target's parameters that are no tensors; None where unknown."""
@@ -164,7 +191,7 @@ class Replacement:
     def _dropped(self, match: Match, name: str, value: Any, op: CustomOp | None) -> None:
         """Refuse to leave out an attribute that does not have its default."""
         default = _pattern_default(self.rule, name, self.opset)
-        if equal_plain(default, value):
+        if default is not None and equal_plain(default, value):
             return
         takes = ", ".join(f"{item.kind} {item.name}" for item in op.parameters) if op else ""
         raise _Refused(f"the site passes `{name}` = {value!r}, `{self.label}` takes ({takes})")
