@@ -64,7 +64,8 @@ class NodeForm:
     """One node that can stand for a call.
 
     `op` is the key in `Region.ops`. With `rest` the remaining inputs are variadic. `closed` lists
-    attributes that may be present (`captured`: all are bound to `ATTRIBUTES`): others are a miss (None: any). `when` is over the parameters;
+    attributes that may be present, others are a miss (None: any); `captured` binds all of them to
+    `ATTRIBUTES`. `when` is over the parameters;
     `settled` are those that no input or attribute holds; `changed` says what is different in this
     opset where it does not hold. `dtypes` are those of the first input on which the form means
     the same (empty: all).

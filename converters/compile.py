@@ -430,8 +430,8 @@ class _Builder:
         if isinstance(item, Product):
             return Factor(exponent, self.matcher_of(item, levels), None, -1, True)
         slot = self.slot(item.name) if isinstance(item, Name) and item.name != "_" else -1
-        arithmetic = isinstance(item, Name | Guarded | Bound) or (isinstance(item, Call | Said) and (
-            self.is_arithmetic(item)))  # fmt: skip
+        named = isinstance(item, Call | Said) and self.is_arithmetic(item)
+        arithmetic = named or isinstance(item, Name | Guarded | Bound)
         return Factor(exponent, self.matcher(item, levels), None, slot, arithmetic)
 
     def matcher_of(self, term: Product, levels: tuple[Level, ...]) -> Matcher:

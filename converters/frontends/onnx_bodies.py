@@ -189,10 +189,14 @@ class Bodies:
             node.overload = self.function(inner, node, own, opset)
 
     def add_to(self, model: ModelProto) -> list[str]:
-        """Put the functions into a model, those it lacks; give their names, sorted."""
-        for made in self.made.values():
-            if (made.domain, made.name, made.overload) not in self.existing:
-                model.functions.append(made)
+        """Put the functions into a model, those it lacks; give their names, sorted.
+
+        They come first: onnx's reference evaluator wants a function before what calls it.
+        """
+        new = [made for made in self.made.values()
+               if (made.domain, made.name, made.overload) not in self.existing]  # fmt: skip
+        for position, made in enumerate(new):
+            model.functions.insert(position, made)
         return sorted({f"{made.domain}::{made.name}" for made in self.made.values()})
 
 

@@ -22,6 +22,7 @@ from oprep.converters.frontends.onnx_replacement import Replacement
 from oprep.converters.frontends.onnx_rewrite import Names, rewrite
 from oprep.converters.graph import View
 from oprep.converters.match import Match
+from oprep.converters.memory import uncollected
 from oprep.converters.plan import Candidate, Plan, make_plan
 from oprep.converters.twin import TwinPlan, TwinSite
 from oprep.opsets.expression import free_variables, variables
@@ -46,7 +47,8 @@ class Conversion:
                 if op.name:
                     self.ops[op.name] = op
         leave = frozenset((op.onnx.domain, op.onnx.type) for op in self.ops.values())
-        self.graph = OnnxGraph(model.proto, external=small_tensor(model.external), leave=leave)
+        with uncollected():
+            self.graph = OnnxGraph(model.proto, external=small_tensor(model.external), leave=leave)
         self.bodies = Bodies(self.graph, self.ops)
         self.planned: Plan | None = None
         self._dialects: dict[tuple[tuple[str, int], ...], OnnxDialect] = {}
@@ -125,7 +127,8 @@ class Conversion:
 
     def plan(self, *, explain: bool = False) -> Plan:
         """Match all rules against the graph."""
-        self.planned = make_plan(self.graph.views, self.candidates(), explain=explain)
+        with uncollected():
+            self.planned = make_plan(self.graph.views, self.candidates(), explain=explain)
         return self.planned
 
     def _write(
@@ -141,7 +144,8 @@ class Conversion:
         """Give the converted model (external locations as they were) and its new functions."""
         whole = self.planned is not None and matches is self.planned.matches
         settled = self.planned.gone if self.planned is not None and whole else None
-        proto = rewrite(self.graph, matches, self._write, settled)
+        with uncollected():
+            proto = rewrite(self.graph, matches, self._write, settled)
         functions = self.bodies.add_to(proto)
         self._import(proto, matches)
         lint(proto, self.model.name)
