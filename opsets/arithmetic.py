@@ -19,9 +19,13 @@ _BITS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that is not known, and why; it is neither true nor false."""
+    """A value that is not known, and why; it is neither true nor false.
+
+    `too_large` tells a number that nothing can hold from one that does not exist.
+    """
 
     reason: str = ""
+    too_large: bool = False
 
     def __bool__(self) -> bool:
         """Refuse: taking an unknown for false would be a silent answer."""
@@ -69,15 +73,22 @@ def calculate(symbol: str, left: object, right: object, text: str) -> object:
         isinstance(left, int | float) and isinstance(right, int | float)
     ):
         return Unknown(f"`{text}` calculates with {_kind(left)} and {_kind(right)}")
-    if symbol == "**" and _bits(left) * abs(right) > _BITS:
-        return Unknown(f"`{text}` is too large")
+    # at least this many bits would the power have; a negative exponent makes it a float
+    if symbol == "**" and isinstance(right, int) and (_bits(left) - 1) * right > _BITS:
+        return _too_large(text)
     try:
         result = _SUMS[symbol](left, right)
-    except (ZeroDivisionError, OverflowError, ValueError):
+    except OverflowError:
+        return _too_large(text)
+    except (ZeroDivisionError, ValueError):
         return Unknown(f"`{text}` has no value for {show(left)} and {show(right)}")
-    if not isinstance(result, int | float) or _bits(result) > 4 * _BITS:
+    if not isinstance(result, int | float):
         return Unknown(f"`{text}` has no value for {show(left)} and {show(right)}")
-    return result
+    return result if _bits(result) <= 4 * _BITS else _too_large(text)
+
+
+def _too_large(text: str) -> Unknown:
+    return Unknown(f"`{text}` is too large", too_large=True)
 
 
 def _equal(left: object, right: object, text: str) -> bool | Unknown:

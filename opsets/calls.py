@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from oprep.opsets.arithmetic import BUILT_IN
 from oprep.opsets.evaluate import GRAPH_FUNCTIONS
 from oprep.opsets.fields import near
+from oprep.opsets.literals import check_literals
 from oprep.opsets.parser import children, names, walk
 from oprep.opsets.printer import op_name
 from oprep.opsets.rule import REQUIRED, BareOp, CustomOp, Parameter
@@ -70,6 +71,8 @@ def check_equation(
     `used` are names that something beside the equation reads.
     Raise OprepError (exit RULES) with a caret at the first mistake.
     """
+    for root in _roots(equation):
+        check_literals(text, root)
     read = {name for root in _roots(equation) for name in names(root)}.union(used)
     for statement in equation.statements:
         if read.isdisjoint(statement.targets):
@@ -95,6 +98,7 @@ def check_equation(
 
 def check_condition(text: Text, condition: Expression) -> None:
     """Check that a condition asks only what can be asked, of names."""
+    check_literals(text, condition)
     for part in walk(condition):
         _check_asked(text, part)
 

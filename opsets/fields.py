@@ -107,7 +107,11 @@ class Table:
 
     def amount(self, key: str) -> float:
         """Give a number that is finite and not negative."""
-        value = float(self.take(key, (int, float), "a number"))
+        written = self.take(key, (int, float), "a number")
+        try:
+            value = float(written)
+        except OverflowError:  # an integer of more than 308 digits
+            value = math.inf
         if math.isnan(value) or math.isinf(value) or value < 0:
             message = f"`{key}` of {self.title} is {value}"
             raise self.error(message, "write a finite number that is at least 0", key)

@@ -107,6 +107,7 @@ CASES: dict[str, str | bytes] = {
     "tolerance has an unknown key": rule(tolerance="{ rtol = 1e-3, atoll = 0 }"),
     "tolerance is NaN": rule(tolerance="{ rtol = nan }"),
     "tolerance is infinite": rule(tolerance="{ atol = inf }"),
+    "tolerance that no float holds": rule(tolerance=f"{{ rtol = 1{'0' * 400} }}"),
     "tolerance below zero": rule(tolerance="{ atol = -1e-3 }"),
     "tolerance is a bool": rule(tolerance="{ atol = true }"),
     "module with a key": rule(replace='{ module = "a", outputs = ["b"] }'),
@@ -148,6 +149,11 @@ CASES: dict[str, str | bytes] = {
     "two constants in a product": equations("a * relu(x) * b", "Add(x, b)"),
     "two constants in a sum": equations("a + b + x", "Tanh(x)", "is_const(a) and value(b) > 0"),
     "unknown question": equations("relu(x)", when="size(x) == 2"),
+    "power too large in a pattern": equations("relu(x) * 9**9**9**9"),
+    "power too large in with": equations("relu(x)", "y = Tanh(x)\ny * 2.0**-2 * 9**9**9"),
+    "power too large in a keyword": equations("relu(x)", "acme::f(x, k=9**9**9)"),
+    "power too large in when": equations("relu(x)", when="rank(x) < 9**9**9"),
+    "product too large": equations("relu(x) * -(1e300 * 1e300)"),
     "question to an expression": equations("relu(x)", when="rank(x + 1) == 2"),
     "question with a keyword": equations("relu(x)", when="dim(x, i=1) == 2"),
     "question with too few arguments": equations("relu(x)", when="dim(x) == 2"),
@@ -171,6 +177,7 @@ CASES: dict[str, str | bytes] = {
     "body reads what is no parameter": op('schema = "(Tensor xs) -> Tensor"', 'body = "relu(x)"'),
     "body spreads one value": op('schema = "(Tensor x) -> Tensor"', 'body = "cat(*x)"'),
     "body with other results": op('schema = "(Tensor x) -> (Tensor, Tensor)"', 'body = "relu(x)"'),
+    "body with a power too large": op('body = "relu(x) + 9**9**9"'),
     "body with anything": op('body = "Add(x, _)"'),
     "body with a condition": op('body = "f::g(x, k=not x)"'),
     "path that is absolute": op('kernel = "/etc/f.cpp"'),
@@ -225,6 +232,11 @@ def test_each_mistake_is_named_with_its_line_and_one_action(golden):
         "mistakes_in_rule_files.txt",
         "\n".join(f"# {case}\n{message(text)}\n" for case, text in CASES.items()),
     )
+
+
+@pytest.mark.parametrize("number", ["2**1000", "2**-9999", "0.5**9999", "(inf * 2)", "1 / 0"])
+def test_a_number_that_a_float_can_hold_or_that_is_none_is_left_alone(number):
+    load_opset(equations(f"relu(x) * {number}"), "acme", functions=FUNCTIONS)
 
 
 GOOD = f"""format = 1
