@@ -118,9 +118,10 @@ def unused_code(opsets: Sequence[Opset]) -> list[str]:
     notes = []
     for opset in opsets:
         for op in opset.ops:
+            instead = "its body is" if op.body is not None else "and it has no `body`"
             for key in ("python", "kernel", "torch_library", "ort_library"):
                 if getattr(op, key):
-                    notes.append(f"`{key}` of `{op.onnx}` is not used for ONNX, its body is")
+                    notes.append(f"`{key}` of `{op.onnx}` is not used for ONNX, {instead}")
     return notes
 
 

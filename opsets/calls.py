@@ -57,7 +57,7 @@ class Known:
             function = self.functions.get(call.function)
             return Callee(function.parameters, function.outputs) if function else None
         op = self.ops.get(op_name(call.domain, call.function))
-        if op is None or not (op.parameters or op.body):
+        if op is None or not op.has_signature:
             return None
         return Callee(op.parameters, op.outputs)
 
@@ -232,7 +232,7 @@ def count_results(replacement: Equation | BareOp, known: Known) -> int | None:
     """
     if isinstance(replacement, BareOp):
         op = known.ops.get(op_name(replacement.domain, replacement.name))
-        return op.outputs if op and (op.parameters or op.body) else None
+        return op.outputs if op and op.has_signature else None
     only = replacement.results[0]
     if len(replacement.results) == 1 and isinstance(only, Call):
         callee = known.callee(only)

@@ -91,7 +91,7 @@ def _bare(bare: BareOp, text: Text, known: Known, item: tuple[int, ...]) -> Alte
         bound = tuple(parameter.name for parameter in function.parameters)
         return Alternative(bare, text, bound, function.outputs or None, item)
     op = known.ops.get(f"{bare.domain}::{bare.name}")
-    if op is None or not (op.parameters or op.body):
+    if op is None or not op.has_signature:
         return Alternative(bare, text, None, None, item)
     names = tuple(parameter.name for parameter in op.parameters)
     return Alternative(bare, text, names, op.outputs, item)

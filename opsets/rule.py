@@ -159,6 +159,11 @@ class CustomOp:
     source: Source
     sources: tuple[tuple[str, Source], ...] = field(default=(), compare=False)
 
+    @property
+    def has_signature(self) -> bool:
+        """Tell whether `schema` or `body` says what it takes; without, any call may be right."""
+        return bool(self.parameters) or self.body is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Opset:

@@ -236,3 +236,18 @@ def test_the_shipped_opsets_load():
         opset = load_opset(file.read_text(encoding="utf-8"), file.name, shipped=True)
         assert opset.rules
         assert all(rule.expect == Expect(">=", 0) for rule in opset.rules)
+
+
+@pytest.mark.parametrize("key", ['python = "ops.py:F"', 'kernel = "f.cpp"', 'ort_library = "f.so"'])
+def test_an_op_without_schema_and_body_may_be_called_with_anything(key):
+    declared = f'[[op]]\nname = "acme::f"\n{key}\n'
+    for call in ("acme::f(x)", "acme::f(x, x, 2.0, k=3, j='a')", "acme::f"):
+        text = f'format = 1\n{declared}[[rule]]\nreplace = "relu(x)"\nwith = "{call}"\n'
+        opset = load_opset(text, "acme", file="rules.toml")
+        assert not opset.ops[0].has_signature
+
+
+def test_an_op_with_schema_or_body_has_a_signature():
+    for line in ('schema = "(Tensor x) -> Tensor"', 'body = "relu(x)"'):
+        text = f'format = 1\n[[op]]\nname = "acme::f"\n{line}\n'
+        assert load_opset(text, "acme", file="rules.toml").ops[0].has_signature
