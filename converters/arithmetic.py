@@ -64,13 +64,15 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
     )  # fmt: skip
     simple, inputs, possible = state.view.simple, state.inputs, state.view.constant_values
     for value, power, reader in work:
-        constant = constant_of(value) if possible is None or value in possible else None
-        if constant is not None and (found := _number(constant, power, kind)) is not None:
-            number = number * found if product else number + found
-            more = constant.width * abs(power)
-            width = width + more if product else max(width, more)
-            constants.append((constant, value, reader, power))
-            continue
+        if possible is None or value in possible:
+            constant = constant_of(value)
+            found = None if constant is None else _number(constant, power, kind)
+            if constant is not None and found is not None:
+                number = number * found if product else number + found
+                more = constant.width if power in (1, -1) else constant.width * abs(power)
+                width = width + more if product else max(width, more)
+                constants.append((constant, value, reader, power))
+                continue
         node = producer.get(value)
         if node is not None and kinds.get(ops[node]) == kind and len(nodes) < OPENED:
             exponents = simple.get(ops[node])
@@ -91,7 +93,7 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
                 for part, exponent in opened.parts:
                     work.append((part, exponent * power, node))
                 continue
-        leaves[value] = _joined(leaves.get(value), power)
+        leaves[value] = power if value not in leaves else _joined(leaves[value], power)
     return Cut(number, width, leaves, tuple(nodes), tuple(constants))
 
 
@@ -157,6 +159,8 @@ def _number(constant: Constant, power: float, kind: str) -> float | None:
         return None
     if kind == SUM:
         return float(scalar) * power
+    if power == 1:
+        return float(scalar)
     if scalar == 0 and power < 0:
         return None
     try:
@@ -194,6 +198,13 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
         factor = factors[i]
         exponent = needed or factor.exponent
         state.step()
+        if factor.slot >= 0 and not needed:
+            bound = state.slots[factor.slot]
+            if isinstance(bound, str) and leaves.get(bound) == exponent:
+                left = dict(leaves)
+                del left[bound]
+                if assign(state, i + 1, left, cut, number, width, then, spent):
+                    return True
         items = list(leaves.items())
         if factor.slot < 0 and len(items) > 1:
             # what is made last is nearest to the anchor: it fits first in most graphs

@@ -10,7 +10,7 @@ from oprep.converters.graph import ABSENT, Attribute, Constant, Many
 from oprep.converters.normal import Wanted, literal
 from oprep.converters.state import Matcher, State, Then, show
 from oprep.opsets.expression import UNKNOWN, evaluate, explain
-from oprep.opsets.syntax import Expression, Maybe, Name, Rest
+from oprep.opsets.syntax import Binary, Call, Expression, Maybe, Name, Rest, Unary
 
 WIDER = frozenset({"Unsqueeze", "OneHot", "ConcatFromSequence"})
 AXES = frozenset({"axis", "axes", "dim", "dims"})
@@ -233,17 +233,24 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
         swapped = (got[1], got[0])
         return chain(0, swapped)
 
-    def unary(state: State, node: int, then: Then) -> bool:
-        return inputs[0](state, state.inputs[node][0], node, then)
-
-    simple = count == 1 and not (checks or rest or form.when or form.dtypes) and form.closed is None
-    if not simple:
+    want = form.inputs[0].want if count == 1 else None
+    simple = isinstance(want, Name | Call | Binary | Unary) and not (
+        checks or rest or form.when or form.captured or form.closed is not None
+    )
+    if not simple or want is None or isinstance(want, Default | Required):
         return run
+    matcher, dtypes = compile_(want), form.dtypes
 
-    def one(state: State, node: int, then: Then) -> bool:
-        return unary(state, node, then) if len(state.inputs[node]) == 1 else run(state, node, then)
+    def unary(state: State, node: int, then: Then) -> bool:
+        """Do what `run` does for the most common form: one input and nothing else."""
+        got = state.inputs[node]
+        if len(got) != 1 or not got[0]:
+            return run(state, node, then)
+        if not dtypes:
+            return matcher(state, got[0], then)
+        return matcher(state, got[0], lambda: _dtype(state, node, form) and then())
 
-    return one
+    return unary
 
 
 def _closed(state: State, node: int, form: NodeForm) -> bool:

@@ -217,6 +217,8 @@ def unnamed_output(state: State, nodes: Sequence[int], roots: Sequence[Any]) -> 
 
 def random_kept(state: State, nodes: Sequence[int], roots: Sequence[Any]) -> str:
     """Say which random inner node would have to stay; empty where none would."""
+    if not state.view.draws:
+        return ""
     region = state.view.region
     inside = set(nodes)
     for node in nodes:

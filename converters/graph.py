@@ -135,6 +135,10 @@ class View(Protocol):
     def shapes(self, value: Value) -> tuple[tuple[int | str | None, ...] | None, ...]:
         """Give the shape, one per call of a function; None where even the rank is unknown."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all nodes, as messages print them."""
+
     def node_name(self, node: int) -> str:
         """Name a node as every message does."""
 
@@ -146,6 +150,10 @@ class View(Protocol):
 
     def gives_floats(self, value: Value) -> bool:
         """Tell whether the op that makes a value gives nothing but floating types."""
+
+    @property
+    def draws(self) -> bool:
+        """Tell whether any node of the region may draw random numbers."""
 
     def random(self, node: int) -> bool:
         """Tell whether a node draws random numbers or has an effect."""

@@ -108,6 +108,8 @@ def without_overlaps(matches: list[Match]) -> tuple[list[Match], list[tuple[Matc
 
     Shared inner nodes alone are no overlap.
     """
+    if _all_apart(matches):
+        return sorted(matches, key=lambda match: match.root), []
     ranked = sorted(
         matches, key=lambda match: (-len(match.nodes), match.order, match.alternative, match.root)
     )
@@ -130,6 +132,19 @@ def without_overlaps(matches: list[Match]) -> tuple[list[Match], list[tuple[Matc
                             f" to {len(match.nodes)}"))  # fmt: skip
     accepted.sort(key=lambda match: (match.root, match.order))
     return accepted, refused
+
+
+def _all_apart(matches: Sequence[Match]) -> bool:
+    """Tell whether no match contains an output node of another: the common case, and cheap."""
+    roots = {match.root for match in matches}
+    if len(roots) < len(matches) or any(len(match.roots) > 1 for match in matches):
+        return False
+    return all(
+        len(match.nodes) == 1 or roots.isdisjoint(match.nodes[:-1])
+        if match.nodes[-1] == match.root
+        else False
+        for match in matches
+    )
 
 
 def without_cycles(
@@ -203,9 +218,12 @@ def settle(matches: Sequence[Match], view: View) -> set[int]:
     outputs = region.outputs
     for node in sorted(inner - gone, reverse=True):
         for value in outputs[node]:
+            readers = users.get(value, ())
             if value in needed or value in results:
                 break
-            if any(user not in gone for user in users.get(value, ())):
+            if readers and readers[0] not in gone:
+                break
+            if len(readers) > 1 and any(user not in gone for user in readers):
                 break
         else:
             gone.add(node)
@@ -219,19 +237,18 @@ def _outcome(
     candidate: Candidate, own: list[Match], met: bool, misses: list[MissRecord]
 ) -> RuleOutcome:
     rule = candidate.rule
-    sites = tuple(
-        SiteRecord(
-            match.site,
-            tuple(match.view.node_name(node) for node in match.nodes),
-            tuple(match.view.node_name(node) for node in match.kept),
-        )
-        for match in own
-    )
+    sites = tuple(_site(match) for match in own)
     unique = list(dict.fromkeys(misses))[: max(SHOWN, len(own) and SHOWN)]
     return RuleOutcome(
         rule.name, str(rule.source), candidate.opset.name, candidate.replacement,
         str(rule.expect), met, sites, tuple(unique),
     )  # fmt: skip
+
+
+def _site(match: Match) -> SiteRecord:
+    names = match.view.names
+    kept = tuple(names[node] for node in match.kept) if match.kept else ()
+    return SiteRecord(names[match.root], tuple([names[node] for node in match.nodes]), kept)
 
 
 def near_misses(

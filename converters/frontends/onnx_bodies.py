@@ -115,7 +115,9 @@ class Bodies:
             if op is not None and op.body is not None:
                 generic = self.is_generic(op, opset_of(match))
                 dtypes = None if generic else self._dtypes(match, op, node)
-                node.overload = self.function(op, node, dtypes, opset_of(match))
+                overload = self.function(op, node, dtypes, opset_of(match))
+                if overload or node.overload:
+                    node.overload = overload
 
     def function(self, op: CustomOp, node: NodeProto, dtypes: Dtypes | None, opset: int) -> str:
         """Give the overload under which the function for one use of an op is found."""

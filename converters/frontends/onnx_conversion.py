@@ -48,7 +48,12 @@ class Conversion:
                     self.ops[op.name] = op
         leave = frozenset((op.onnx.domain, op.onnx.type) for op in self.ops.values())
         with uncollected():
-            self.graph = OnnxGraph(model.proto, external=small_tensor(model.external), leave=leave)
+            self.graph = OnnxGraph(
+                model.proto,
+                external=small_tensor(model.external),
+                leave=leave,
+                rows=model.rows,
+            )
         self.bodies = Bodies(self.graph, self.ops)
         self.planned: Plan | None = None
         self._dialects: dict[tuple[tuple[str, int], ...], OnnxDialect] = {}
@@ -132,12 +137,12 @@ class Conversion:
         return self.planned
 
     def _write(
-        self, match: Match, results: Sequence[str], fresh: Callable[[str], str]
+        self, match: Match, results: Sequence[str], fresh: Callable[[str], str], into: NodeProto
     ) -> list[NodeProto]:
         assert isinstance(match.view, OnnxView)
         replacement = self.replacement(match.rule, match.order, match.view.opset)
-        nodes = replacement.nodes(match, results, fresh)
-        self.bodies.attend(match, nodes)
+        nodes = replacement.write(match, results, fresh, into)
+        self.bodies.attend(match, [*nodes, into])
         return nodes
 
     def rewritten(self, matches: Sequence[Match]) -> tuple[ModelProto, list[str]]:
@@ -191,9 +196,12 @@ class Conversion:
         return TwinPlan(sites, tuple(self.bodies.made.values()), tuple(sorted(imports.items())))
 
     def _twin(self, match: Match, names: Names) -> TwinSite:
+        from onnx import NodeProto
+
         region = match.view.region
         results = [names.fresh(f"{value}__candidate") for value in match.roots]
-        nodes = self._write(match, results, names.fresh)
+        last = NodeProto()
+        nodes = [*self._write(match, results, names.fresh, last), last]
         inner = [
             value
             for node in match.nodes

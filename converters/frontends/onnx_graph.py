@@ -20,6 +20,8 @@ from oprep.converters.graph import PRODUCT, SUM, Constant, Opened, Region
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+    from oprep.converters.frontends.onnx_lint import Rows
+
 ARITHMETIC = {
     "Mul": PRODUCT,
     "Div": PRODUCT,
@@ -151,6 +153,11 @@ class OnnxView:
         node = self.region.producer.get(value)
         return node is not None and self.owner.gives_floats(self.region.ops[node], self.opset)
 
+    @cached_property
+    def draws(self) -> bool:
+        """Tell whether any node of the region may draw random numbers."""
+        return not (RANDOM | {"Dropout"}).isdisjoint(self.region.by_op)
+
     def random(self, node: int) -> bool:
         """Tell whether a node draws random numbers."""
         op = self.region.ops[node]
@@ -177,12 +184,22 @@ class OnnxView:
 
     def node_name(self, node: int) -> str:
         """Name a node: its own name where it is one, else op and position; its region before it."""
-        name = self.nodes[node].name
-        if not name:
-            name = f"{self.nodes[node].op_type}#{node}"
-        elif name in self.repeated:
-            name = f"{name}#{node}"
-        return f"{self.region.label}: {name}" if self.region.label else name
+        return self.names[node]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all nodes, as messages print them."""
+        prefix = f"{self.region.label}: " if self.region.label else ""
+        own = [node.name for node in self.nodes]
+        once = len(set(own)) == len(own) and "" not in own
+        if once:
+            return [prefix + name for name in own] if prefix else own
+        repeated = self.repeated
+        return [
+            prefix + (f"{self.nodes[i].op_type}#{i}" if not name else
+                      f"{name}#{i}" if name in repeated else name)
+            for i, name in enumerate(own)
+        ]  # fmt: skip
 
     def scope_of(self, node: int) -> str:
         """Give the module path an exporter recorded, else the node's name, dots for slashes."""
@@ -208,10 +225,15 @@ class OnnxGraph:
         *,
         external: Callable[[TensorProto], bytes | None] | None = None,
         leave: frozenset[tuple[str, str]] = frozenset(),
+        rows: Rows | None = None,
     ) -> None:
-        """Index a linted model; functions named in `leave` (domain, name) are no regions."""
+        """Index a linted model; functions named in `leave` (domain, name) are no regions.
+
+        `rows` are what each node of the main graph reads and makes, where the lint has them.
+        """
         self.model = model
         self.external = external
+        self._rows = rows
         self.types = Types(self)
         self._floats: dict[tuple[str, int], bool] = {}
         imports = {entry.domain: entry.version for entry in model.opset_import}
@@ -262,12 +284,15 @@ class OnnxGraph:
         region = view.region
         ops, inputs, outputs = region.ops, region.inputs, region.outputs
         producer, users, by_op = region.producer, region.users, region.by_op
+        rows = self._rows if not region.path else None
         for i, node in enumerate(view.nodes):
             op = node.op_type
             domain = node.domain
             if domain and domain != "ai.onnx":
                 op = f"{domain}::{op}"
-            got, made = tuple(node.input), tuple(node.output)
+            # a slice is a list: a third cheaper than iterating the field
+            read, given = (node.input[:], node.output[:]) if rows is None else rows[i]
+            got, made = tuple(read), tuple(given)
             ops.append(op)
             inputs.append(got)
             outputs.append(made)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oprep.converters.files import Content, ExternalFile, read, require_onnx
 from oprep.converters.frontends.onnx_external import external_files
 from oprep.converters.frontends.onnx_graph import OnnxGraph
-from oprep.converters.frontends.onnx_lint import lint
+from oprep.converters.frontends.onnx_lint import Rows, lint
 from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.report import FileRecord, ModelRecord
 from oprep.opsets.errors import ExitCode, OprepError
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """A model that passed the gates. `path` is None for one that was given in memory."""
+    """A model that passed the gates. `path` is None for one that was given in memory.
+
+    `rows` are what the lint read of the main graph.
+    """
 
     proto: ModelProto
     path: Path | None
     data: bytes
     sha256: str
     external: tuple[ExternalFile, ...] = ()
+    rows: Rows | None = None
 
     @property
     def name(self) -> str:
@@ -97,9 +101,10 @@ def load(
     content: Content = read(path, max_bytes=max_bytes)
     require_onnx(content)
     proto = parse(content.data, str(path.name))
-    lint(proto, path.name)
+    rows: Rows = []
+    lint(proto, path.name, rows)
     external = external_files(proto, path.parent, external_root)
-    return OnnxModel(proto, path, content.data, content.sha256, external)
+    return OnnxModel(proto, path, content.data, content.sha256, external, rows)
 
 
 def from_proto(proto: ModelProto, name: str = "model") -> OnnxModel:

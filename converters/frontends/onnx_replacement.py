@@ -43,7 +43,8 @@ class Replacement:
         self.where = str(rule.place("with"))
         self.label = _label(rule, ops)
         self.used = tuple(dict.fromkeys(self._custom_ops()))
-        self._direct: dict[Equation, Call | None] = {}
+        self._plain = _plain_call(rule, ops)
+        self._direct: dict[int, tuple[Equation, Call | None]] = {}
 
     def _custom_ops(self) -> list[CustomOp]:
         target = self.rule.replacement
@@ -59,6 +60,9 @@ class Replacement:
             equation = self._bare(match, target) if isinstance(target, BareOp) else target
         except _Refused as refused:
             return str(refused)
+        if self._plain is not None and self._plain[0] is equation and self._fits(match):
+            match.prepared = (equation, self._plain[1], ())
+            return ""
         captured = match.bound.get(ATTRIBUTES)
         if captured is not None and captured.value and not isinstance(target, BareOp):
             names = ", ".join(f"`{name}`" for name in captured.value)
@@ -85,11 +89,20 @@ class Replacement:
         match.prepared = (equation, call, tuple(attributes))
         return ""
 
+    def _fits(self, match: Match) -> bool:
+        """Tell whether a call of plain names has a tensor for each: the most common match."""
+        assert self._plain is not None
+        bound = match.bound
+        return ATTRIBUTES not in bound and all(
+            isinstance(bound.get(name), str) for name in self._plain[2]
+        )
+
     def _call(self, equation: Equation) -> Call | None:
         """Give the one custom call that an equation is, where all its arguments are names."""
-        if equation not in self._direct:
-            self._direct[equation] = _direct(equation, self.ops)
-        return self._direct[equation]
+        known = self._direct.get(id(equation))
+        if known is None:
+            known = self._direct[id(equation)] = (equation, _direct(equation, self.ops))
+        return known[1]
 
     def _keyword(
         self, key: str, expression: Expression, match: Match, op: CustomOp | None
@@ -196,13 +209,25 @@ class Replacement:
         takes = ", ".join(f"{item.kind} {item.name}" for item in op.parameters) if op else ""
         raise _Refused(f"the site passes `{name}` = {value!r}, `{self.label}` takes ({takes})")
 
-    def nodes(
-        self, match: Match, results: Sequence[str], fresh: Callable[[str], str], overload: str = ""
+    def write(
+        self, match: Match, results: Sequence[str], fresh: Callable[[str], str], into: NodeProto
     ) -> list[NodeProto]:
-        """Write the replacement of one match with the given result names."""
+        """Turn `into` into the last node of the replacement; give the nodes that go before it."""
         equation, call, attributes = match.prepared
         if call is not None:
-            return [self._node(match, call, attributes, results, overload)]
+            self._fill(into, match, call, attributes, results)
+            return []
+        nodes = self._emitted(match, equation, results, fresh)
+        _become(into, nodes[-1])
+        return nodes[:-1]
+
+    def _emitted(
+        self,
+        match: Match,
+        equation: Equation,
+        results: Sequence[str],
+        fresh: Callable[[str], str],
+    ) -> list[NodeProto]:
         view = match.view
         values = {
             name: value
@@ -239,34 +264,64 @@ class Replacement:
             )
         return emitted.nodes
 
-    def _node(
+    def _fill(
         self,
+        node: NodeProto,
         match: Match,
         call: Call,
         attributes: Sequence[tuple[str, Any]],
         results: Sequence[str],
-        overload: str,
-    ) -> NodeProto:
-        from onnx import NodeProto
-
+    ) -> None:
+        """Write one custom op over a node; the node's name and metadata stay."""
         op = self.ops.get(f"{call.domain}::{call.function}")
-        node = NodeProto()
         if op is not None:
             node.op_type, node.domain = op.onnx.type, op.onnx.domain
         else:
             node.op_type, node.domain = call.function, call.domain or ""
+        if node.input:
+            del node.input[:]
         node.input.extend(_inputs(match, call))
-        node.output.extend(results)
-        if overload:
-            node.overload = overload
-        kinds = {item.name: KINDS.get(item.kind, "") for item in op.parameters} if op else {}
-        for name, value in attributes:
-            _set_attribute(node, name, value, kinds.get(name, ""))
-        return node
+        if list(node.output) != list(results):
+            del node.output[:]
+            node.output.extend(results)
+        if node.attribute:
+            del node.attribute[:]
+        if attributes:
+            kinds = {item.name: KINDS.get(item.kind, "") for item in op.parameters} if op else {}
+            for name, value in attributes:
+                _set_attribute(node, name, value, kinds.get(name, ""))
+
+
+def _become(node: NodeProto, made: NodeProto) -> None:
+    """Turn a node into another one; its name and metadata stay."""
+    node.op_type, node.domain = made.op_type, made.domain
+    del node.input[:]
+    node.input.extend(made.input)
+    del node.output[:]
+    node.output.extend(made.output)
+    del node.attribute[:]
+    node.attribute.extend(made.attribute)
 
 
 class _Refused(Exception):
     """A match that the replacement cannot stand in for; the text is the near miss's reason."""
+
+
+def _plain_call(
+    rule: Rule, ops: Mapping[str, CustomOp]
+) -> tuple[Equation, Call, tuple[str, ...]] | None:
+    """Give the call that a `with` is where it passes tensors alone, as many as the op takes."""
+    target = rule.replacement
+    call = _direct(target, ops) if isinstance(target, Equation) else None
+    if call is None or call.keywords or not isinstance(target, Equation):
+        return None
+    op = ops.get(f"{call.domain}::{call.function}")
+    names = tuple(item.name for item in call.arguments if isinstance(item, Name))
+    if op is None or len(names) != len(call.arguments):
+        return None
+    if [item.kind for item in op.parameters] != ["tensor"] * len(names):
+        return None
+    return target, call, names
 
 
 def _inputs(match: Match, call: Call) -> list[str]:

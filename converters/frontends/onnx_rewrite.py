@@ -21,7 +21,8 @@ from oprep.converters.plan import settle
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-Write = Callable[[Match, Sequence[str], Callable[[str], str]], "list[NodeProto]"]
+Write = Callable[[Match, Sequence[str], Callable[[str], str], "NodeProto"], "list[NodeProto]"]
+"""Write a replacement over a node, its last one; give the nodes that go before it."""
 
 
 class Names:
@@ -86,7 +87,8 @@ def leaving(
     for number, own in by_view.items():
         view = graph.views[number]
         nodes[number] = set(settled[number]) if settled is not None else settle(own, view)
-        possible, inputs = view.constants.possible, view.region.inputs
+        values, inputs = view.constant_values, view.region.inputs
+        possible = view.constants.possible if values is None else values.__contains__
         for match in own:
             for value in match.reads:
                 if possible(value):
@@ -173,7 +175,7 @@ def load_graph(data: bytes, name: str = "model") -> OnnxGraph:
 
 def rebuild(graph: OnnxGraph) -> bytes:
     """Write a model through the same steps as a rewrite, with nothing to replace."""
-    model = rewrite(graph, [], lambda match, results, fresh: [])
+    model = rewrite(graph, [], lambda match, results, fresh, into: [])
     for view in graph.views:
         target = graph_at(model, view.region.path)
         _reorder(target.node, len(view.nodes), set(), [])
@@ -207,13 +209,13 @@ def _rewrite_region(
     added: list[tuple[int, NodeProto]] = []
     several = False
     for match in matches:
-        made = write(match, match.roots, names.fresh)
         root = match.root
         if len(match.roots) > 1:
             several = True
             root = max(view.region.producer[value] for value in match.roots)
-        added.extend((root, node) for node in made[:-1])
-        _become(nodes[root], made[-1])
+        before = write(match, match.roots, names.fresh, nodes[root])
+        if before:
+            added.extend((root, node) for node in before)
         dead.discard(root)
     if dead or added:
         _reorder(target.node, len(nodes), dead, added)
@@ -221,22 +223,6 @@ def _rewrite_region(
         _sort_topologically(target.node)
     if view.region.kind == "graph":
         _clean(view, target, dead, gone.initializers)
-
-
-def _become(node: NodeProto, made: NodeProto) -> None:
-    """Turn a root node into its replacement; its name and metadata stay."""
-    node.op_type, node.domain = made.op_type, made.domain
-    del node.input[:]
-    node.input.extend(made.input)
-    if node.output != made.output:
-        del node.output[:]
-        node.output.extend(made.output)
-    if len(node.attribute):
-        del node.attribute[:]
-    if len(made.attribute):
-        node.attribute.extend(made.attribute)
-    if made.overload or node.overload:
-        node.overload = made.overload
 
 
 def _reorder(
@@ -295,13 +281,14 @@ def _reads(node: NodeProto) -> Iterable[str]:
 
 def _clean(view: OnnxView, target: Any, dead: set[int], initializers: frozenset[str]) -> None:
     """Drop what belonged to removed nodes: initializers, value_info, quantization annotations."""
-    lost = {value for node in dead for value in view.region.outputs[node] if value}
-    roots = {value for node in target.node for value in node.output} if lost else set()
-    lost = (lost - roots) | initializers
     if initializers:
         _keep(target.initializer, [item.name not in initializers for item in target.initializer])
         if view.owner.model.ir_version < 4 and view.parent is None:
             _keep(target.input, [item.name not in initializers for item in target.input])
+    if not len(target.value_info) and not len(target.quantization_annotation):
+        return
+    lost = {value for node in dead for value in view.region.outputs[node] if value}
+    lost = lost.difference(*(node.output[:] for node in target.node)) | initializers
     if lost and len(target.value_info):
         _keep(target.value_info, [item.name not in lost for item in target.value_info])
     if lost and len(target.quantization_annotation):
