@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.frontends.onnx_external import external_files
-from oprep.converters.frontends.onnx_lint import lint
+from oprep.converters.frontends.onnx_lint import Rows, lint
 from oprep.converters.frontends.onnx_model import OnnxModel
 from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.rules import load_rules
@@ -27,10 +27,11 @@ def rewrite(data: bytes) -> tuple[dict[str, float], int]:
     marks = [time.process_time()]
     proto = parse(data, "model")
     marks.append(time.process_time())
-    lint(proto, "model")
+    rows: Rows = []
+    lint(proto, "model", rows)
     external_files(proto, Path())
     marks.append(time.process_time())
-    model = OnnxModel(proto, None, data, hashlib.sha256(data).hexdigest())
+    model = OnnxModel(proto, None, data, hashlib.sha256(data).hexdigest(), (), rows)
     conversion = Conversion(model, OPSETS)
     marks.append(time.process_time())
     matches = conversion.plan().matches
