@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from oprep.converters.numbers import Comparison
+from oprep.converters.comparison import Comparison
 from oprep.converters.report import Numbers, Verdict
 from oprep.opsets.rule import Tolerance
 
@@ -27,6 +27,7 @@ def merged(found: Sequence[Comparison]) -> Comparison:
         return NOTHING
     verdict = min((item.verdict for item in found), key=STRONGEST_FIRST.index)
     worst = max((item for item in found if item.verdict is verdict), key=_badness)
+    worst = replace(worst, needs=largest_needs([item.needs for item in found]))
     counted = [item.numbers for item in found if item.numbers is not None]
     if worst.numbers is None or not counted:
         return worst
@@ -38,9 +39,17 @@ def merged(found: Sequence[Comparison]) -> Comparison:
     return replace(worst, numbers=numbers)
 
 
-def _badness(item: Comparison) -> tuple[float, float]:
+def largest_needs(found: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Give the rtols that would pass all of several comparisons."""
+    present = [needs for needs in found if needs]
+    return tuple(max(column) for column in zip(*present, strict=True)) if present else ()
+
+
+def _badness(item: Comparison) -> tuple[float, float, float]:
     """Order comparisons; of equally good ones the one with the larger values says more."""
-    return item.over, item.numbers.rms if item.numbers is not None else 0.0
+    if item.numbers is None:
+        return item.over, 0.0, 0.0
+    return item.over, item.numbers.max_abs, item.numbers.rms
 
 
 def to_plain(item: Comparison) -> dict[str, Any]:
@@ -61,6 +70,7 @@ def from_plain(data: Mapping[str, Any]) -> Comparison:
             "tolerance": Tolerance(**data["tolerance"]),
             "numbers": None if numbers is None else Numbers(**_indexed(numbers)),
             "shape": tuple(data["shape"]),
+            "needs": tuple(data["needs"]),
         }
     )
 

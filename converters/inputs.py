@@ -24,9 +24,20 @@ if TYPE_CHECKING:
 
 Sizes: TypeAlias = Mapping[str, int]
 
-KINDS = ("normal", "negated", "wide", "zeros", "ones", "tiny", "large")
-SITES_ALONE = ("large",)
+KINDS = ("normal", "negated", "wide", "zeros", "ones", "tiny", "medium", "large", "huge")
+SITES_ALONE = ("medium", "large", "huge")
 """A whole model fed with large values overflows where a right conversion need not."""
+
+OTHER_SCALE = ("zeros", "tiny", *SITES_ALONE)
+"""Sets whose numbers say little about how far a conversion is off in use."""
+
+MEDIUM = 100.0
+SPREAD = {"wide": (-3.0, 2.0), "large": (3.0, 4.0), "huge": (5.0, 6.0)}
+"""Powers of ten between which sizes lie. Only `wide` mixes scales: an error of the size of small
+values cannot be seen beside huge ones."""
+
+SPREAD_OF_HALVES = {**SPREAD, "large": (2.0, 3.0), "huge": (3.0, 4.0)}
+"""Those of 16-bit floats with a small range."""
 
 LADDER = (2, 3, 8, 16, 32, 64, 128, 256, 512, 1024)
 PLENTY = 64
@@ -41,11 +52,15 @@ WORDS = ("", "a", "word", "two words", "été", "0")
 
 @dataclass(frozen=True)
 class InputSet:
-    """Arrays by input name; `whole` says whether they may feed the whole model."""
+    """Arrays by input name; `whole` says whether they may feed the whole model.
+
+    `usual` says whether their values have the size that a model is used with.
+    """
 
     name: str
     arrays: Mapping[str, Array]
     whole: bool = True
+    usual: bool = True
 
 
 def sizes(found: Signature) -> Iterator[dict[str, int]]:
@@ -132,7 +147,7 @@ def generate(
         same_as = "normal" if kind == "negated" else kind
         key = [seed, zlib.crc32(same_as.encode()), zlib.crc32(port.name.encode())]
         arrays[port.name] = _values(port, _shape(port, chosen), kind, choice, key)
-    return InputSet(name or kind, arrays, kind not in SITES_ALONE)
+    return InputSet(name or kind, arrays, kind not in SITES_ALONE, kind not in OTHER_SCALE)
 
 
 def _values(
@@ -176,8 +191,10 @@ def _floats(shape: tuple[int, ...], kind: str, dtype: str, generator: Any) -> Ar
     normal: Array = np.asarray(generator.standard_normal(shape))
     if kind in ("zeros", "ones"):
         return np.full(shape, float(kind == "ones"))
-    if kind in ("wide", "large"):
-        low, high = (-3, 2) if kind == "wide" else (2, 4 if dtype.startswith("float16") else 6)
+    if kind == "medium":
+        return np.asarray(generator.uniform(-MEDIUM, MEDIUM, shape))
+    if kind in SPREAD:
+        low, high = (SPREAD_OF_HALVES if dtype == "float16" else SPREAD)[kind]
         return np.asarray(np.sign(normal) * 10.0 ** generator.uniform(low, high, shape))
     return normal * {"negated": -1.0, "tiny": 1e-6}.get(kind, 1.0)
 

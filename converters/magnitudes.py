@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray[Any, Any]
 
 BLOCK = 1 << 16
+LATTICE = {2: "int16", 4: "int32", 8: "int64"}
 
 
 def kind(array: Array) -> str:
@@ -54,7 +55,7 @@ def largest_ulp(arrays: list[Array]) -> float:
     for array in arrays:
         if kind(array) in ("float", "complex"):
             size = max((float(finite_sizes(b).max(initial=0.0)) for b in blocks(array)), default=0)
-            found = max(found, _ulp(size, array))
+            found = max(found, float(ulps(size, array.dtype)))
     return found
 
 
@@ -77,6 +78,25 @@ def largest_difference(left: Array, right: Array) -> float:
         both = np.isfinite(one) & np.isfinite(other)
         found = max(found, float(np.abs(one[both] - other[both]).max(initial=0.0)))
     return found
+
+
+def most_steps(left: Array, right: Array) -> float:
+    """Count the representable numbers between two finite arrays, where there are most of them."""
+    import numpy as np
+
+    width = left.dtype.itemsize
+    lowest = np.int64(-(2 ** (8 * width - 1)))
+    steps = []
+    for array in (left, right):
+        whole = np.ascontiguousarray(array).view(LATTICE[width]).astype(np.int64)
+        steps.append(np.where(whole < 0, lowest - whole, whole))
+    with np.errstate(over="ignore"):
+        near = np.abs(steps[0] - steps[1])
+    if width < 8:
+        return float(near.max())
+    same_side = (steps[0] < 0) == (steps[1] < 0)
+    far = np.abs(steps[0].astype(np.float64) - steps[1].astype(np.float64))
+    return float(np.where(same_side, near.astype(np.float64), far).max())
 
 
 def same_bits(left: Array, right: Array) -> bool:
@@ -106,20 +126,17 @@ def finite_sizes(block: Array) -> Array:
     return sizes[np.isfinite(sizes)]
 
 
-def _ulp(size: float, like: Array) -> float:
-    """Give the spacing at `size` in the dtype of `like` (a complex number's parts)."""
+def ulps(sizes: Any, dtype: Any) -> Array:
+    """Give the spacing at finite absolute values in a floating dtype (a complex number's parts)."""
+    import ml_dtypes
     import numpy as np
 
-    if like.dtype.kind in "fc" and like.dtype.name != "bfloat16":
-        part = np.real(np.zeros(1, like.dtype)).dtype
-        value = np.minimum(size, np.finfo(part).max).astype(part)
-        return abs(float(np.spacing(value)))
-    import ml_dtypes
-
-    info: Any = ml_dtypes.finfo(like.dtype)  # type: ignore[no-untyped-call]
-    exponent = math.frexp(size)[1] - 1 if size else -math.inf
-    exponent = max(exponent, math.frexp(float(info.smallest_normal))[1] - 1)
-    return math.ldexp(float(info.eps), int(exponent))
+    part = np.real(np.zeros(1, dtype)).dtype if dtype.kind == "c" else dtype
+    info: Any = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
+    lowest = math.frexp(float(info.smallest_normal))[1]
+    exponent = np.maximum(np.frexp(np.asarray(sizes, np.float64))[1], lowest) - 1
+    spacing: Array = np.ldexp(float(info.eps), exponent)
+    return spacing
 
 
 def unit_of(array: Array) -> float:

@@ -1,6 +1,7 @@
 """Compare a candidate array with its reference: one verdict and the numbers behind it.
 
 Everything is computed in float64 and in blocks, so that huge arrays need no copies of their size.
+The worst element is the one that is off by the largest multiple of what is allowed there.
 Elements where the reference is not finite are left out and counted; an element that is not finite
 only in the candidate is a failure.
 """
@@ -8,14 +9,17 @@ only in the candidate is a failure.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from oprep.converters.comparison import ATOLS, NEVER, Atols, Comparison
 from oprep.converters.magnitudes import (
     BLOCK,
+    LATTICE,
     blocks,
     dtype_name,
     kind,
+    most_steps,
     unit_of,
 )
 from oprep.converters.report import Numbers, Verdict
@@ -26,33 +30,21 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = np.ndarray[Any, Any]
 
-LATTICE = {2: "int16", 4: "int32", 8: "int64"}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What one pair of arrays showed; `numbers` is None where no element could be compared.
-
-    `over` orders comparisons: what the worst element is off by, divided by what is allowed there.
-    """
-
-    verdict: Verdict
-    numbers: Numbers | None
-    tolerance: Tolerance
-    allowed: float | None
-    dtype: str
-    shape: tuple[int, ...]
-    over: float = 0.0
-    detail: str = ""
-
 
 def compare(
-    reference: Array, candidate: Array, tolerance: Tolerance, *, flips: Array | None = None
+    reference: Array,
+    candidate: Array,
+    tolerance: Tolerance,
+    *,
+    flips: Array | None = None,
+    atols: Atols | None = None,
+    kept: float = 0.0,
 ) -> Comparison:
     """Compare element by element: |candidate - reference| <= atol + rtol * |reference|.
 
     `flips` marks elements of an exact dtype that differ between two runs of the reference itself;
-    they are left out.
+    they are left out. `atols` takes the place of the tolerance's atol; `kept` is the atol that
+    stands whatever a rule asks for.
     """
     name, shape = dtype_name(reference), tuple(reference.shape)
     result = Comparison(Verdict.NO_EVIDENCE, None, tolerance, None, name, shape)
@@ -65,12 +57,12 @@ def compare(
     how = kind(reference)
     if how == "text":
         return _compare_text(result, reference, candidate)
-    return _Tally(reference, candidate, tolerance, flips).result(result)
+    return _Tally(reference, candidate, tolerance, flips, atols, kept).result(result)
 
 
 def _differs(result: Comparison, what: str, one: object, other: object) -> Comparison:
     detail = f"{what} {one} became {other}"
-    return replace(result, verdict=Verdict.FAIL, over=math.inf, detail=detail)
+    return replace(result, verdict=Verdict.FAIL, over=math.inf, detail=detail, needs=NEVER)
 
 
 def _compare_text(result: Comparison, reference: Array, candidate: Array) -> Comparison:
@@ -87,7 +79,13 @@ def _compare_text(result: Comparison, reference: Array, candidate: Array) -> Com
         f"{reference[index]!r:.80} became {candidate[index]!r:.80}"
     )
     return replace(
-        result, verdict=Verdict.FAIL, numbers=numbers, allowed=0.0, over=math.inf, detail=detail
+        result,
+        verdict=Verdict.FAIL,
+        numbers=numbers,
+        allowed=0.0,
+        over=math.inf,
+        detail=detail,
+        needs=NEVER,
     )
 
 
@@ -95,17 +93,25 @@ class _Tally:
     """Sums and maxima over the blocks of one comparison."""
 
     def __init__(
-        self, reference: Array, candidate: Array, tolerance: Tolerance, flips: Array | None
+        self,
+        reference: Array,
+        candidate: Array,
+        tolerance: Tolerance,
+        flips: Array | None,
+        atols: Atols | None,
+        kept: float,
     ) -> None:
         self.reference, self.candidate = reference, candidate
         self.exact = kind(reference) == "exact"
-        self.tolerance = tolerance
+        self.tolerance, self.atols, self.kept = tolerance, atols, kept
         self.flips = None if flips is None else flips.reshape(-1)
         self.elements = self.left_out = self.lost = self.wrong = 0
         self.max_abs = self.max_rel = 0.0
         self.max_ulp: float | None = None
         self.passing: float | None = 0.0
-        self.worst, self.over = (-math.inf, 0), 0.0
+        self.worst = (-1.0, -1.0, 0)
+        self.atol = tolerance.atol
+        self.needs = [0.0] * len(ATOLS)
         self.unit = (unit_of(reference), unit_of(candidate))
         self.sums = [0.0, 0.0, 0.0, 0.0]
         for number, (one, other) in enumerate(
@@ -131,7 +137,7 @@ class _Tally:
         self.lost += int((~finite).sum())
         if not finite.all():
             place = start + int(places[np.flatnonzero(~finite)[0]])
-            self.worst, self.over = max(self.worst, (math.inf, -place)), math.inf
+            self.worst = max(self.worst, (math.inf, math.inf, -place))
             one, other, places = one[finite], other[finite], places[finite]
         if places.size:
             self._add_finite(start, places, one, other)
@@ -139,10 +145,11 @@ class _Tally:
     def _add_finite(self, start: int, places: Array, one: Array, other: Array) -> None:
         import numpy as np
 
+        atol = self._atol(start, places)
         with np.errstate(over="ignore"):
             off = np.abs(other - one)
             size = np.abs(one)
-            allowed = self.tolerance.atol + self.tolerance.rtol * size
+            allowed = atol + self.tolerance.rtol * size
         if self.exact:
             flat = start + places
             same = self.reference.reshape(-1)[flat] == self.candidate.reshape(-1)[flat]
@@ -153,51 +160,65 @@ class _Tally:
         nonzero = size > 0
         if nonzero.any():
             self.max_rel = max(self.max_rel, float((off[nonzero] / size[nonzero]).max()))
-        excess = off - allowed
-        at = int(np.argmax(excess))
-        self.worst = max(self.worst, (float(excess[at]), -(start + int(places[at]))))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(off > 0, off / allowed, 0.0)
-        self.over = max(self.over, float(ratio.max()))
-        self._add_passing(off, size)
+        most = np.flatnonzero(ratio == ratio.max())
+        at = int(most[np.argmax(off[most])])
+        worst = (float(ratio[at]), float(off[at]), -(start + int(places[at])))
+        if worst > self.worst:
+            self.worst, self.atol = worst, float(atol[at])
+        self._add_passing(off, size, atol)
+        self._add_needs(off, size)
         self._add_ulp(start, places)
         self._add_sums(one, other, off)
 
-    def _add_passing(self, off: Array, size: Array) -> None:
+    def _atol(self, start: int, places: Array) -> Array:
+        import numpy as np
+
+        if self.atols is None:
+            return np.broadcast_to(np.float64(self.tolerance.atol), places.shape)
+        end = min(start + BLOCK, self.reference.size)
+        return self.atols(start, end)[places]
+
+    def _add_needs(self, off: Array, size: Array) -> None:
+        """Find for each of ATOLS the relative error of what is off by more."""
+        import numpy as np
+
+        wrong = off > self.kept
+        if not wrong.any():
+            return
+        off, size = off[wrong], size[wrong]
+        with np.errstate(divide="ignore", over="ignore"):
+            relative = off / size
+        largest = np.zeros(len(ATOLS) + 1)
+        np.maximum.at(largest, np.searchsorted(ATOLS, off), relative)
+        needed = np.maximum.accumulate(largest[::-1])[::-1][1:]
+        self.needs = [max(pair) for pair in zip(self.needs, needed.tolist(), strict=True)]
+
+    def _add_passing(self, off: Array, size: Array, atol: Array) -> None:
         """Find the rtol that would have passed at the same atol; None where no rtol would."""
-        need = off > self.tolerance.atol
+        import numpy as np
+
+        need = off > atol
         if not need.any() or self.passing is None:
             return
         if not size[need].all():
             self.passing = None
             return
-        over = (off[need] - self.tolerance.atol) / size[need]
+        with np.errstate(over="ignore"):
+            over = (off[need] - atol[need]) / size[need]
         self.passing = max(self.passing, float(over.max()))
 
     def _add_ulp(self, start: int, places: Array) -> None:
         """Count how many representable numbers lie between the two."""
-        import numpy as np
-
         dtype = self.reference.dtype
         if self.exact or dtype.kind == "c" or dtype.itemsize not in LATTICE:
             return
-        steps = []
+        sides = []
         for array in (self.reference, self.candidate):
             block = array.reshape(-1)[start : start + BLOCK]
-            used = block if places.size == block.size else block[places]
-            bits = np.ascontiguousarray(used).view(LATTICE[dtype.itemsize])
-            whole = bits.astype(np.int64)
-            lowest = np.int64(-(2 ** (8 * dtype.itemsize - 1)))
-            steps.append(np.where(whole < 0, lowest - whole, whole))
-        if dtype.itemsize < 8:
-            near = np.abs(steps[0] - steps[1])
-            self.max_ulp = max(self.max_ulp or 0.0, float(near.max()))
-            return
-        same_side = (steps[0] < 0) == (steps[1] < 0)
-        with np.errstate(over="ignore"):
-            near = np.abs(steps[0] - steps[1]).astype(np.float64)
-        far = np.abs(steps[0].astype(np.float64) - steps[1].astype(np.float64))
-        self.max_ulp = max(self.max_ulp or 0.0, float(np.where(same_side, near, far).max()))
+            sides.append(block if places.size == block.size else block[places])
+        self.max_ulp = max(self.max_ulp or 0.0, most_steps(sides[0], sides[1]))
 
     def _add_sums(self, one: Array, other: Array, off: Array) -> None:
         import numpy as np
@@ -217,23 +238,29 @@ class _Tally:
             detail = f"none of {self.left_out} elements is finite in the original"
             return replace(result, verdict=Verdict.NOT_FINITE, detail=detail)
         numbers = self._numbers()
-        allowed = self.tolerance.atol + self.tolerance.rtol * abs(numbers.reference)
+        used = Tolerance(self.tolerance.rtol, self.atol)
+        allowed = used.atol + used.rtol * abs(numbers.reference)
         verdict = Verdict.FAIL if self.wrong or self.lost else Verdict.PASS
         detail = f"{self.lost} elements are not finite in the candidate only" if self.lost else ""
         return replace(
             result,
             verdict=verdict,
             numbers=numbers,
+            tolerance=used,
             allowed=allowed,
-            over=self.over,
+            over=max(self.worst[0], 0.0),
             detail=detail,
+            needs=NEVER if self.lost or (self.exact and self.wrong) else self._needs(),
         )
+
+    def _needs(self) -> tuple[float, ...]:
+        return tuple(self.needs) if any(self.needs) else ()
 
     def _numbers(self) -> Numbers:
         import numpy as np
 
         square, other, dot, noise = self.sums
-        index = tuple(int(i) for i in np.unravel_index(-self.worst[1], self.reference.shape))
+        index = tuple(int(i) for i in np.unravel_index(-self.worst[2], self.reference.shape))
         at = [_number(array[index]) for array in (self.reference, self.candidate)]
         cosine = (
             dot / math.sqrt(square) / math.sqrt(other)

@@ -17,7 +17,9 @@ import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
 from oprep.converters import magnitudes, numbers, twin
+from oprep.converters.comparison import NEVER, Comparison
 from oprep.converters.evidence import NOTHING, merged, to_plain
+from oprep.converters.floors import LocalAtols, reads_of_run
 from oprep.converters.report import Verdict
 from oprep.opsets import tolerances
 from oprep.opsets.rule import Tolerance
@@ -243,30 +245,40 @@ def _compare_site(
     Where a set may not feed the whole model (`whole` is false), a site that it drives to
     infinities on its way is left out: what an op makes of those is no matter of a conversion.
     """
-    reads = [array for column in site["reads"] for array in twin.decode(column, values)]
+    columns = [twin.decode(column, values) for column in site["reads"]]
+    reads = [array for column in columns for array in column]
     reached = twin.decode(site["reached"], values) if site["reached"] else [np.ones(1)]
     total = sum(int(array.size) for array in reached)
     if not whole and not magnitudes.all_finite(reads):
         return {"reached": total, "comparison": to_plain(NOTHING)}
-    ulp = magnitudes.largest_ulp(reads)
     asked = Tolerance(*site["tolerance"]) if site["tolerance"] else None
     found = []
     for original, candidate in site["pairs"]:
         one, other = twin.decode(original, values), twin.decode(candidate, values)
         if len(one) != len(other):
             detail = f"{len(one)} values became {len(other)}"
-            found.append(replace(NOTHING, verdict=Verdict.FAIL, over=math.inf, detail=detail))
+            failed = replace(NOTHING, verdict=Verdict.FAIL, over=math.inf, detail=detail)
+            found.append(replace(failed, needs=NEVER))
             continue
-        found += [_compare(*pair, ulp, asked) for pair in zip(one, other, strict=True)]
+        for run, pair in enumerate(zip(one, other, strict=True)):
+            read = reads_of_run(columns, run, len(one))
+            found.append(_compare(*pair, read, asked, local=bool(site["local"])))
     return {"reached": total, "comparison": to_plain(merged(found))}
 
 
 def _compare(
-    original: Any, candidate: Any, ulp: float, asked: Tolerance | None
-) -> numbers.Comparison:
-    scale = magnitudes.scale(original)
-    default = tolerances.default(magnitudes.dtype_name(original), tolerances.Scale(scale.rms, ulp))
-    return numbers.compare(original, candidate, default if asked is None else asked)
+    original: Any, candidate: Any, reads: list[Any], asked: Tolerance | None, *, local: bool
+) -> Comparison:
+    if asked is not None:
+        return numbers.compare(original, candidate, asked)
+    rms = magnitudes.scale(original).rms
+    inputs = 0.0 if rms else max((magnitudes.scale(array).rms for array in reads), default=0.0)
+    scale = tolerances.Scale(rms, magnitudes.largest_ulp(reads), inputs=inputs)
+    default = tolerances.default(magnitudes.dtype_name(original), scale)
+    atols = None
+    if local and default != tolerances.EXACT:
+        atols = LocalAtols(original, rms, reads)
+    return numbers.compare(original, candidate, default, atols=atols)
 
 
 def _digests(site: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, str]:

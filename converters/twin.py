@@ -35,7 +35,8 @@ class TwinSite:
 
     `nodes` are the replacement's NodeProtos with fresh output names, to be placed after node
     `after` of the region; `pairs` are (original value, candidate value) per output of the site;
-    `reads` are the site's inputs and inner values, whose size sets the tolerance's floor.
+    `reads` are the site's inputs and inner values, whose size sets the tolerance's floor; `inner`
+    are the inner ones among them, None where they are not known apart.
     """
 
     site: str
@@ -46,6 +47,7 @@ class TwinSite:
     pairs: tuple[tuple[str, str], ...]
     reads: tuple[str, ...]
     tolerance: Tolerance | None
+    inner: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

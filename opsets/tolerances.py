@@ -36,12 +36,19 @@ class Scale:
     """What an output's tolerance depends on beside its dtype, in one input set.
 
     `rms` is that of its finite elements; `ulp` the unit in the last place of the largest absolute
-    input or inner value of the site (0 for a whole model); `noise` the noise floor, if measured.
+    input or inner value of the site (0 for a whole model); `noise` the noise floor, if measured;
+    `inputs` the RMS of what it is made from, which counts where the output is zero everywhere.
     """
 
     rms: float
     ulp: float = 0.0
     noise: float = 0.0
+    inputs: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """Give what the table's atol is multiplied by."""
+        return self.rms or self.inputs
 
 
 def by_dtype(dtype: str) -> Tolerance:
@@ -54,13 +61,13 @@ def default(dtype: str, scale: Scale) -> Tolerance:
     table = by_dtype(dtype)
     if table == EXACT:
         return EXACT
-    floors = (table.atol * scale.rms, ULPS_AT_A_SITE * scale.ulp, NOISE_FLOORS * scale.noise)
+    floors = (table.atol * scale.size, ULPS_AT_A_SITE * scale.ulp, NOISE_FLOORS * scale.noise)
     return Tolerance(table.rtol, max(floors))
 
 
 def noisy(scale: Scale) -> bool:
     """Tell whether the original differs too much from itself to be a reference."""
-    return scale.noise > NOISY * scale.rms
+    return scale.noise > NOISY * scale.size
 
 
 def clamp(asked: Tolerance, max_rtol: float | None, max_atol: float | None) -> Tolerance:

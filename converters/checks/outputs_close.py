@@ -12,8 +12,8 @@ from typing import Any
 
 from oprep.converters import magnitudes, numbers
 from oprep.converters.checks.subject import Check, Subject
+from oprep.converters.comparison import Comparison
 from oprep.converters.evidence import merged
-from oprep.converters.numbers import Comparison
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Runs, Trouble
 from oprep.opsets import tolerances

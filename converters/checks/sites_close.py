@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from oprep.converters.checks.regions import describe
 from oprep.converters.checks.subject import Check, Subject
+from oprep.converters.comparison import Comparison
+from oprep.converters.elementwise import Elementwise
 from oprep.converters.evidence import NOTHING, from_plain, merged
 from oprep.converters.inputs import InputSet
-from oprep.converters.numbers import Comparison
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Opened, Runs, Trouble
 from oprep.converters.twin import SiteColumns, Twin, TwinPlan, build_twin
@@ -65,6 +66,8 @@ class _Proof:
         self.subject, self.plan = subject, plan
         self.evidence = [_Evidence() for _ in plan.sites]
         self.types = TwinTypes(subject.model, plan)
+        known = Elementwise(subject.model)
+        self.local = [known.site(site) for site in plan.sites]
         self.bytes_per_site = 0.0
         self.groups = 0
 
@@ -153,6 +156,7 @@ class _Proof:
             "pairs": columns.pairs,
             "reads": columns.reads,
             "reached": columns.reached,
+            "local": self.local[index],
             "tolerance": None if asked is None else (asked.rtol, asked.atol),
         }
 

@@ -69,6 +69,7 @@ def _site(
         tuple((value, renamed[value]) for value in outputs),
         tuple(dict.fromkeys([*sorted(reads), *inner])),
         Tolerance(float(tolerance["rtol"]), float(tolerance["atol"])) if tolerance else None,
+        tuple(inner),
     )
 
 

@@ -138,11 +138,17 @@ def test_floats_have_both_signs_and_each_kind_its_size() -> None:
     assert (make(proto, "ones")["x"] == 1).all()
     assert 0 < np.abs(make(proto, "tiny")["x"]).max() < 1e-5
     assert np.abs(make(proto, "wide")["x"]).max() > 50
-    large = make(proto, "large")
-    assert np.abs(large["x"]).max() > 1e5
-    assert np.isfinite(large["h"]).all()
+    assert (np.abs(make(proto, "medium")["x"]) > 50).sum() > 100
     found = signature(proto)
-    assert not inputs.generate(found, "large", {}, {}, 0).whole
+    for kind in ("large", "huge"):
+        sizes = np.abs(make(proto, kind)["x"])
+        assert sizes.max() / sizes.min() < 11, "a set of large values has one scale"
+        assert sizes.min() > 900
+        assert np.isfinite(make(proto, kind)["h"]).all()
+    alone = [k for k in inputs.KINDS if not inputs.generate(found, k, {}, {}, 0).whole]
+    assert alone == ["medium", "large", "huge"]
+    usual = [k for k in inputs.KINDS if inputs.generate(found, k, {}, {}, 0).usual]
+    assert usual == ["normal", "negated", "wide", "ones"]
 
 
 def test_free_dims_are_named_or_their_own() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oprep.converters import magnitudes, numbers
+from oprep.converters.comparison import ATOLS
 from oprep.converters.report import Verdict
 from oprep.opsets import tolerances
 from oprep.opsets.rule import Tolerance
@@ -81,8 +82,16 @@ def test_every_number_equals_the_oracle(
     nonzero = use & (r != 0)
     if nonzero.any():
         assert got.max_rel == pytest.approx((off[nonzero] / np.abs(r[nonzero])).max())
-    excess = np.where(use, off - allowed, -np.inf)
-    assert excess[got.worst_index] == excess.max()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(use & (off > 0), off / allowed, 0.0)
+    assert ratio[got.worst_index] == ratio.max()
+    assert off[got.worst_index] == off[use & (ratio == ratio.max())].max()
+    assert found.over == ratio.max()
+    for atol, rtol in zip(ATOLS, found.needs, strict=bool(found.needs)):
+        if rtol < math.inf:
+            wider = Tolerance(rtol * (1 + 1e-12), atol)
+            assert numbers.compare(reference, candidate, wider).verdict is Verdict.PASS
+    assert bool(found.needs) == bool(off[use].any())
     assert got.reference == r[got.worst_index]
     assert got.candidate == c[got.worst_index]
     assert found.allowed == pytest.approx(allowed[got.worst_index])
