@@ -57,7 +57,6 @@ def convert(
             "`convert` was given no output",
             "name one with `-o FILE`, or look first with `--dry-run`",
         )
-    values.keep_apart(report, (path, output, plan, plan_out, *rules, *inputs))
 
     def call(progress: Progress | None) -> Report:
         from oprep.converters import pipeline
@@ -84,6 +83,7 @@ def convert(
             save_inputs=save_inputs,
             no_code=no_code,
             timings=timings,
+            also_written=report,
             progress=progress,
         )
 

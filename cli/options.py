@@ -199,6 +199,7 @@ ExternalRoot: TypeAlias = Annotated[
     _option(
         "--external-data-root",
         metavar="DIR",
+        parser=values.folder,
         panel=_LIMITS,
         help="Folder below which external data may lie, for caches that link to it.",
     ),

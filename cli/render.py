@@ -155,7 +155,9 @@ def _rich_tables(tables: list[Table]) -> None:
 
 
 def _write_reports(report: Report | None, error: OprepError | None, wanted: Wanted) -> None:
-    if wanted.reports:
+    """Write all reports; none where the error is that one of them is no place to write to."""
+    refused = error is not None and error.where in map(str, wanted.reports)
+    if wanted.reports and not refused:
         from oprep.converters.files import write_text
 
         for path in wanted.reports:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from oprep.opsets.errors import ExitCode, OprepError
@@ -30,7 +29,14 @@ def model_path(text: str) -> Path:
 
 
 def output_path(text: str) -> Path:
-    """Give the path of an output; a folder is none, also one that is not there yet."""
+    """Give the path of a model to write; a folder is none, also one that is not there yet."""
+    if text == "-":
+        raise usage_error(
+            "a model is not written to standard output",
+            "name a file, its sidecar and its external data are put beside it",
+        )
+    if not text.strip():
+        raise usage_error("`--output` is empty", "name the file to write")
     if text.endswith("/"):
         raise OprepError(
             f"`{text}` names a folder, not a file to write",
@@ -38,6 +44,14 @@ def output_path(text: str) -> Path:
             exit_code=ExitCode.OUTPUT,
         )
     return Path(text)
+
+
+def folder(text: str) -> Path:
+    """Give the path of a folder that is there."""
+    path = Path(text)
+    if not text or not path.is_dir():
+        raise usage_error(f"`{text}` is no folder", "name the folder of the external data")
+    return path
 
 
 def size(text: str) -> int:
@@ -83,18 +97,6 @@ def report_path(text: str) -> Path:
             "name a file that ends in `.json`, `.xml` (JUnit) or `.md`",
         )
     return path
-
-
-def keep_apart(reports: Iterable[Path], others: Iterable[Path | None]) -> None:
-    """Refuse a report that would be written over another file of the same command."""
-    taken = {other.resolve() for other in others if other is not None}
-    for path in reports:
-        if path.resolve() in taken:
-            raise usage_error(
-                f"the report `{path}` would be written over another file of this command",
-                "give it a name of its own",
-            )
-        taken.add(path.resolve())
 
 
 def verdict(text: str) -> str:

@@ -47,11 +47,14 @@ def verify(
 ) -> Job:
     """Compare CONVERTED with ORIGINAL, at each replaced site and at the outputs."""
     before, after = values.model_path(original), values.model_path(converted)
-    values.keep_apart(report, (before, after, *inputs))
 
     def call(progress: Progress | None) -> Report:
         from oprep.converters import pipeline
+        from oprep.converters.outputs_apart import Files, named, named_model
 
+        models = (*named_model(before, "the original"), *named_model(after, "the converted model"))
+        read = (*models, *named("the input set", inputs))
+        Files(read, reports=tuple(report), saved=save_inputs).check()
         return pipeline.verify(
             before,
             after,

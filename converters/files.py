@@ -8,7 +8,7 @@ from __future__ import annotations
 from oprep.converters.arrays import InputSource, read_input_set, save_input_set
 from oprep.converters.formats import require_onnx, sniff
 from oprep.converters.leftovers import sidecar_name
-from oprep.converters.output import Output, write_text
+from oprep.converters.output import Output, check_folder, check_target, same_file, write_text
 from oprep.converters.reading import Content, ExternalFile, Identity, identify, read, stream
 
 __all__ = [
@@ -17,10 +17,13 @@ __all__ = [
     "Identity",
     "InputSource",
     "Output",
+    "check_folder",
+    "check_target",
     "identify",
     "read",
     "read_input_set",
     "require_onnx",
+    "same_file",
     "save_input_set",
     "sidecar_name",
     "sniff",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.arguments import a_folder, a_size, several
 from oprep.converters.report import OpCount, OpTable, RuleOutcome
 from oprep.opsets.rule import BareOp, CustomOp, Opset, Rule
 from oprep.opsets.syntax import Call, Equation
@@ -14,13 +15,16 @@ from oprep.opsets.syntax import Call, Equation
 def list_ops(
     model: Any = None,
     *,
-    rules: Sequence[Any] = (),
-    opset: Sequence[str] = (),
+    rules: Any = (),
+    opset: str | Sequence[str] = (),
     max_bytes: int | None = None,
     external_data_root: str | Path | None = None,
     no_code: bool = False,
 ) -> OpTable:
     """List the ops of a model and what rules would match; without a model, opsets and their ops."""
+    rules, opset = several(rules, "rules"), several(opset, "opset")
+    max_bytes = a_size(max_bytes, "max_bytes")
+    external_data_root = a_folder(external_data_root, "external_data_root")
     if model is None:
         from oprep.converters.rules import load_rules, shipped, shipped_names
 

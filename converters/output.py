@@ -166,7 +166,7 @@ class Output:
             kind = KINDS.get(stat.S_IFMT(state.st_mode), "special")
             raise self._refused(f"`{name}` is {kind}, and is not written over", OTHER_NAME)
         for given in self._inputs:
-            if given not in allowed and _same(target, given):
+            if given not in allowed and same_file(target, given):
                 action = OTHER_NAME
                 if given == self._inputs[0] and name == self.path.name:
                     action += ", or pass `--in-place`"
@@ -182,6 +182,25 @@ def write_text(path: Path, text: str) -> None:
     with Output(path) as output:
         output.write([text.encode()])
         output.commit()
+
+
+def check_target(path: Path) -> None:
+    """Refuse (exit 8) what could not be written, before any work is done for it.
+
+    A file is made in its folder and removed again: only that shows that it will be possible.
+    """
+    with Output(path) as output:
+        output.write([])
+
+
+def check_folder(path: Path) -> None:
+    """Refuse (exit 8) a folder that could not be made, or into which nothing could be written."""
+    with mapped(path):
+        there = next(each for each in (path, *path.parents, Path()) if os.path.lexists(each))
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"`{there}` is no folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _folder_of(path: Path) -> Path:
@@ -218,16 +237,16 @@ def _mode_of(path: Path) -> int | None:
     return None if state is None else stat.S_IMODE(state.st_mode) & 0o777
 
 
-def _same(target: Path, given: Path) -> bool:
+def same_file(one: Path, other: Path) -> bool:
     """Tell whether both are one file: by path, link, or a name that differs only in case."""
-    with contextlib.suppress(OSError):
-        if os.path.samefile(target, given):
+    with contextlib.suppress(OSError, ValueError):
+        if os.path.samefile(one, other):
             return True
     try:
-        other = given.parent.resolve()
-    except (OSError, RuntimeError):
+        in_one_folder = one.parent.resolve() == other.parent.resolve()
+    except (OSError, RuntimeError, ValueError):
         return False
-    return other == target.parent and _folded(target.name) == _folded(given.name)
+    return in_one_folder and _folded(one.name) == _folded(other.name)
 
 
 def _folded(name: str) -> str:

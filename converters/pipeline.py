@@ -7,11 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.arguments import (
+    a_folder,
+    a_path,
+    a_size,
+    input_sets,
+    path_of,
+    require_rules,
+    several,
+)
 from oprep.converters.files import write_text
 from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.listing import list_ops
 from oprep.converters.meaning import notes_on_meaning
+from oprep.converters.outputs_apart import Files, named, named_external, named_model
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
@@ -29,17 +39,17 @@ __all__ = ["convert", "list_ops", "verify"]
 def convert(
     model: Any,
     *,
-    rules: Sequence[Any] = (),
-    opset: Sequence[str] = (),
+    rules: Any = (),
+    opset: str | Sequence[str] = (),
     output: str | Path | None = None,
-    inputs: Sequence[Any] = (),
+    inputs: Any = (),
     seed: int = 0,
     timeout: float = 120.0,
     verify: bool = True,
     dry_run: bool = False,
     plan: str | Path | None = None,
     plan_out: str | Path | None = None,
-    accept: Sequence[str] = (),
+    accept: str | Sequence[str] = (),
     max_rtol: float | None = None,
     max_atol: float | None = None,
     max_bytes: int | None = None,
@@ -49,21 +59,40 @@ def convert(
     save_inputs: str | Path | None = None,
     no_code: bool = False,
     timings: bool = False,
+    also_written: Sequence[str | Path] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Replace ops in a model as the rules say, prove the result and write it.
 
     `model` is a path or an `onnx.ModelProto` (which stays as it is); `rules` are paths, `Opset`
     values or names of shipped opsets. `inputs` are files, or mappings of arrays by input name.
-    `timeout` is in seconds per run. Without `output` nothing is written, and `report.converted`
-    holds the model. Raise OprepError where the command would exit with another code than 0.
+    Of `rules`, `opset`, `inputs` and `accept` one may be given without a list. `timeout` is in
+    seconds per run. Without `output` nothing is written, and `report.converted` holds the model.
+    `also_written` are files that the caller will write, so that none of them is a file of this run.
+    Raise OprepError where the command would exit with another code than 0.
     """
     started = time.monotonic()
     say = progress or (lambda step: None)
-    settings = Settings(seed, timeout, tuple(accept), max_rtol, max_atol)
+    rules, opset = several(rules, "rules"), several(opset, "opset")
+    inputs, accept = input_sets(inputs, "inputs"), several(accept, "accept")
+    target, plan_target = a_path(output, "output"), a_path(plan_out, "plan_out")
+    plan, save_inputs = a_path(plan, "plan"), a_path(save_inputs, "save_inputs")
+    files = Files(
+        (*named_model(model), *named("the rule file", rules), *named("the input set", inputs),
+         *named("the plan to apply", [plan])),
+        target, plan_target,
+        tuple(path_of(item, "also_written") for item in several(also_written, "also_written")),
+        save_inputs, in_place, dry_run,
+    )  # fmt: skip
+    files.check()
+    settings = Settings(seed, timeout, accept, max_rtol, max_atol)
+    require_rules(rules, opset)
+    max_bytes = a_size(max_bytes, "max_bytes")
+    external_data_root = a_folder(external_data_root, "external_data_root")
     say("load")
     opsets, rule_files = load_rules(rules, opset, no_code=no_code)
     source = onnx_model.open_model(model, max_bytes, external_data_root)
+    files.check_read(named_external(source.external))
     sets = given_inputs(inputs, source)
     say("match")
     conversion = Conversion(source, opsets)
@@ -71,17 +100,16 @@ def convert(
     rules_hash = rules_sha256(rule_files)
     matches: list[Match] = planned.matches
     if plan is not None:
-        matches = apply_plan(Path(plan), source.sha256, rules_hash, matches)
+        matches = apply_plan(plan, source.sha256, rules_hash, matches)
     notes = (*unused_code(opsets), *notes_on_meaning(opsets, {m.rule.name for m in matches}))
     report = Report("convert", "planned", source.record(), rules=planned.for_matches(matches),
                     notes=notes, versions=versions(), seed=seed)  # fmt: skip
     if plan is None:
         expectations_met(report, opsets, source.name)
-    if plan_out is not None:
-        write_text(Path(plan_out), plan_text(source.sha256, rules_hash, matches))
-    if dry_run or plan_out is not None:
+    if plan_target is not None:
+        write_text(plan_target, plan_text(source.sha256, rules_hash, matches))
+    if dry_run or plan_target is not None:
         return _timed(report, started, timings)
-    target = Path(output) if output is not None else None
     if not matches and not strip_traces:
         report = write_unchanged(report, source, target, rule_files, in_place=in_place)
         return _timed(report, started, timings)
@@ -93,7 +121,7 @@ def convert(
     if verify:
         report, proof = verify_candidate(report, conversion, proto, matches, sets, settings, say)
         if save_inputs is not None:
-            save_sets(proof, Path(save_inputs))
+            save_sets(proof, save_inputs)
         report = verified(report, proof, settings, source.name)
     else:
         report = report.with_status("not verified")

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.arguments import path_of
 from oprep.converters.files import Content, read
 from oprep.converters.report import FileRecord
 from oprep.opsets.errors import ExitCode, OprepError
@@ -29,7 +30,7 @@ def shipped(name: str) -> Opset:
     """Load a shipped opset by name (exit 5 with the nearest names)."""
     names = shipped_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, 3)
+        near = difflib.get_close_matches(str(name), names, 3)
         known = ", ".join(f"`{item}`" for item in near or names)
         raise OprepError(
             f"there is no opset `{name}`",
@@ -54,7 +55,7 @@ def load_rules(
             found.append(shipped(item))
             records.append(FileRecord(f"opset {item}", found[-1].sha256, 0))
         else:
-            path = Path(item)
+            path = path_of(item, "rules")
             content = _read_rules(path)
             found.append(load_opset(content.data, path.stem, file=path.name))
             records.append(FileRecord(path.name, content.sha256, len(content.data)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from numbers import Integral, Real
 
 from oprep.converters.report import Verdict
 from oprep.opsets.errors import ExitCode, OprepError
@@ -32,14 +33,23 @@ class Settings:
                                  help=f"verdicts: {known}", exit_code=ExitCode.USAGE)  # fmt: skip
         for key in ("max_rtol", "max_atol"):
             value = getattr(self, key)
-            if value is not None and not 0 <= value < float("inf"):
-                raise OprepError(f"`{key}` is {value}, a finite number from 0 on is wanted", key,
-                                 help="give a number such as 1e-3",
-                                 exit_code=ExitCode.USAGE)  # fmt: skip
-        if not 0 < self.seconds < float("inf"):
-            raise OprepError(f"`timeout` is {self.seconds}, a number of seconds is wanted",
-                             "timeout", help="give a number such as 60",
-                             exit_code=ExitCode.USAGE)  # fmt: skip
+            if value is not None and not (_is_number(value) and 0 <= value < float("inf")):
+                raise _wrong(key, value, "a finite number from 0 on", "1e-3")
+        if not (_is_number(self.seconds) and 0 < self.seconds < float("inf")):
+            raise _wrong("timeout", self.seconds, "a number of seconds", "60")
+        if not isinstance(self.seed, Integral) or isinstance(self.seed, bool) or self.seed < 0:
+            raise _wrong("seed", self.seed, "a whole number from 0 on", "7")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _wrong(key: str, value: object, wanted: str, example: str) -> OprepError:
+    shown = f"{value!r:.60}"
+    return OprepError(f"`{key}` is {shown}, {wanted} is wanted", key,
+                      help=f"give a number such as {example}",
+                      exit_code=ExitCode.USAGE)  # fmt: skip
 
 
 @cache

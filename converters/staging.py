@@ -147,7 +147,7 @@ def _digest(descriptor: int) -> str:
 
 def sweep(folder: Path, owner: str) -> None:
     """Remove temporary files of this output that no living process holds."""
-    start, end = hidden_name(owner, "").encode(), b".tmp"
+    start, end = os.fsencode(hidden_name(owner, "")), b".tmp"
     with os.scandir(os.fsencode(folder)) as entries:
         names = [e.name for e in entries if e.name.startswith(start) and e.name.endswith(end)]
     for name in names:

@@ -34,7 +34,8 @@ def _value(text: Text, part: Expression) -> int | float | None:
         case Unary(operator="-") if values[0] is not None:
             found = -values[0]
         case Binary(operator=operator) if operator in _ARITHMETIC and None not in values:
-            found = calculate(operator, *values, format_expression(part))
+            left, right = values
+            found = calculate(operator, left, right, format_expression(part))
             if _too_large(found, values):
                 message = f"`{format_expression(part)}` is too large"
                 raise text.error(message, part.at, "write a number that a float can hold, or `inf`")

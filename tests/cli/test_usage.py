@@ -26,10 +26,9 @@ WRONG = {
     "command": ("conver", "a.onnx"),
     "missing_argument": ("verify", "a.onnx"),
     "extra_argument": ("verify", "a.onnx", "b.onnx", "c.onnx"),
-    "report_is_output": (
-        *("convert", "m.onnx", "-r", "r.toml", "-o", "o.json"),
-        *("--report", "./o.json"),
-    ),
+    "output_to_stdout": ("convert", "m.onnx", "-r", "r.toml", "-o", "-"),
+    "output_empty": ("convert", "m.onnx", "-r", "r.toml", "-o", ""),
+    "data_root": ("list-ops", "m.onnx", "--external-data-root", "no-such-folder"),
 }
 
 
@@ -51,14 +50,16 @@ def test_wrong_usage_has_the_form_of_a_message(case, oprep):
     assert rest[0].startswith("  = help: ")
 
 
-def test_every_option_reaches_the_pipeline(oprep, pipeline):
+def test_every_option_reaches_the_pipeline(oprep, pipeline, tmp_path, monkeypatch):
     from sample_reports import VERIFIED
 
     calls = pipeline(VERIFIED)
     words = """convert m.onnx -r a.toml --rules b.toml --opset activations -o out.onnx --seed 7
         --timeout 9 --dry-run --plan p.json --plan-out q.json --no-verify --accept no-evidence
         --accept fail --max-rtol 1e-3 --max-atol 0 --inputs i.npz --inputs j --save-inputs d
-        --max-bytes 2GB --external-data-root e --in-place --strip-traces --timings --no-code"""
+        --max-bytes 2GB --external-data-root . --in-place --strip-traces --timings --no-code
+        --report r.json --report s.md"""
+    monkeypatch.chdir(tmp_path)
     assert oprep(*words.split()).code == 0
     (call,) = calls
     assert call.pop("progress") is None
@@ -78,12 +79,13 @@ def test_every_option_reaches_the_pipeline(oprep, pipeline):
         "max_rtol": 1e-3,
         "max_atol": 0.0,
         "max_bytes": 2_000_000_000,
-        "external_data_root": Path("e"),
+        "external_data_root": Path(),
         "in_place": True,
         "strip_traces": True,
         "save_inputs": Path("d"),
         "no_code": True,
         "timings": True,
+        "also_written": [Path("r.json"), Path("s.md")],
     }
 
 
