@@ -35,6 +35,8 @@ ARITHMETIC = {
 }
 SIMPLE = {"Mul": 1, "Div": -1, "Add": 1, "Sub": -1}
 EXPONENTS = (-3, -2, -1, -0.5, 0.5, 1, 2, 3, 4)
+MOST_TERMS = 16
+"""A Sum of more inputs is no sum that a pattern could spell, and is never opened."""
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
@@ -122,7 +124,7 @@ class OnnxView:
             return Opened(PRODUCT, ((got[0], 0.5),))
         if op == "Reciprocal":
             return Opened(PRODUCT, ((got[0], -1),))
-        if op == "Sum":
+        if op == "Sum" and len(got) <= MOST_TERMS:
             return Opened(SUM, tuple((value, 1) for value in got))
         if op == "Pow" and len(got) == 2 and (exponent := self.constant(got[1])) is not None:
             if exponent.scalar in EXPONENTS:

@@ -123,8 +123,8 @@ class Replacement:
             why = explain(expression, environment) or f"`{format_expression(expression)}`"
             return None, f"`{key}` of `{self.label}` is no constant here: {why}"
         if op is not None:
-            kind = next(item.kind for item in op.parameters if item.name == key)
-            return _as_kind(key, kind, value)
+            kind = next((item.kind for item in op.parameters if item.name == key), "")
+            return _as_kind(key, kind, value) if kind else (value, "")
         return value, ""
 
     def _keywords_known(self, equation: Equation, match: Match) -> str:
@@ -180,7 +180,8 @@ class Replacement:
     def _captured(self, match: Match, op: CustomOp | None) -> list[tuple[str, Expression]]:
         """Pass on the attributes of an op that nobody declared, by name; none may get lost."""
         captured = match.bound.get(ATTRIBUTES)
-        known = {item.name for item in op.parameters} if op is not None else None
+        unknown = op is None or (not op.parameters and op.body is None)
+        known = None if unknown or op is None else {item.name for item in op.parameters}
         found: list[tuple[str, Expression]] = []
         for name, value in captured.value.items() if captured is not None else ():
             if known is not None and name not in known:
@@ -193,6 +194,8 @@ class Replacement:
 
     def _plain_parameters(self, target: BareOp, op: CustomOp | None) -> set[str] | None:
         """Give the names of the target's parameters that are no tensors; None where unknown."""
+        if op is not None and not op.parameters and op.body is None:
+            return None
         if op is not None:
             return {item.name for item in op.parameters if item.kind not in TENSORS}
         if target.domain == "vocabulary":
@@ -372,6 +375,8 @@ def _as_kind(key: str, kind: str, value: Any) -> tuple[Any, str]:
 
 
 def _arity(op: CustomOp, call: Call, match: Match, attributes: Sequence[tuple[str, Any]]) -> str:
+    if not op.parameters and op.body is None:
+        return ""  # neither schema nor body: nobody knows what it takes
     tensors = [item for item in op.parameters if item.kind in TENSORS]
     many = any(item.kind == "tensors" for item in tensors)
     least = sum(1 for item in tensors if item.kind == "tensor")

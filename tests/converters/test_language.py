@@ -502,3 +502,19 @@ def test_a_coefficient_variable_takes_the_product_of_all_constants() -> None:
     )
     text = rule("sigmoid(x) * c", "acme::f(x, c=c)", schema="(Tensor x, float c) -> Tensor")
     assert same(proto, text).matches == 1
+
+
+def test_a_sum_of_many_inputs_is_left_alone_and_breaks_nothing() -> None:
+    count_ = 3000
+    nodes = [onnx.helper.make_node("Relu", ["x"], [f"r{i}"]) for i in range(count_)]
+    nodes.append(onnx.helper.make_node("Sum", [f"r{i}" for i in range(count_)], ["y"]))
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+    )
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    assert count(proto, rule("relu(x) + y", "acme::f(x, y)")) == 0
+    assert count(proto, rule("relu(x)")) == count_
