@@ -34,7 +34,17 @@ for _command in (convert, verify, list_ops):
 
 
 class _Terminated(BaseException):
-    """SIGTERM arrived."""
+    """A signal that ends a process arrived; `number` says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+_ENDINGS = {
+    signal.SIGTERM: ("terminated by SIGTERM", ExitCode.TERMINATED),
+    signal.SIGHUP: ("hung up by SIGHUP", ExitCode.HUNG_UP),
+}
 
 
 def _version(asked: bool) -> None:
@@ -84,6 +94,9 @@ def _parse(arguments: Sequence[str]) -> Job | None:
             job = command.invoke(context)
     except typer.Exit:
         return None
+    except OSError as cause:  # nothing but help is written here
+        render.give_up_stdout(cause)
+        return None
     return job if isinstance(job, Job) else None
 
 
@@ -97,7 +110,8 @@ def _as_error(cause: BaseException) -> OprepError:
         case KeyboardInterrupt() | typer.Abort():
             error = OprepError("interrupted", exit_code=ExitCode.INTERRUPTED)
         case _Terminated():
-            error = OprepError("terminated by SIGTERM", exit_code=ExitCode.TERMINATED)
+            words, code = _ENDINGS[signal.Signals(cause.number)]
+            error = OprepError(words, exit_code=code)
         case MemoryError():
             error = OprepError(
                 "ran out of memory",
@@ -116,7 +130,8 @@ def _as_error(cause: BaseException) -> OprepError:
 def _usage_error(cause: typer.TyperException) -> OprepError:
     """Put typer's own words into our form: lower case, backticks, no full stop, no question."""
     option, near = getattr(cause, "option_name", None), getattr(cause, "possibilities", None)
-    fact = f"no such option `{option}`" if near else cause.format_message()
+    unknown = option and hasattr(cause, "possibilities")
+    fact = f"no such option `{option}`" if unknown else cause.format_message()
     fact, _, guess = fact.partition(". Did you mean ")
     fact = re.sub(r"'([^']*)'", r"`\1`", fact).rstrip(".")
     guesses = [f"`{each}`" for each in near or re.findall(r"'([^']*)'", guess)]
@@ -136,16 +151,26 @@ def _is_bare_call(cause: BaseException) -> bool:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that children and temporary files are cleaned up."""
+    """Let SIGTERM and SIGHUP unwind the stack, so that children and temporary files go.
+
+    Further ones are ignored meanwhile: service managers send both at once. One that was ignored
+    when oprep was started, as by `nohup`, stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
+        for each in old:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Terminated(number)
 
-    old = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.getsignal(number) for number in _ENDINGS}
+    old = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
+    for number in old:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for number, was in old.items():
+            signal.signal(number, was)

@@ -38,7 +38,11 @@ def result(found: Report | OpTable, wanted: Wanted) -> ExitCode:
         error.report = found
         return failure(error, replace(wanted, reports=()))
     if wanted.json:
-        _write(sys.stdout, found.to_json())
+        try:
+            _answer(found.to_json())
+        except OprepError as error:
+            error.report = found
+            return failure(error, replace(wanted, json=False))
     _report_text(found, wanted)
     return ExitCode.OK if found.ok else ExitCode.VERIFICATION
 
@@ -51,7 +55,10 @@ def failure(error: OprepError, wanted: Wanted) -> ExitCode:
     except OprepError as second:
         _error(second)
     if wanted.json:
-        _write(sys.stdout, error_json(report, error))
+        try:
+            _answer(error_json(report, error))
+        except OprepError as second:
+            _error(second)
     if report is not None:
         _report_text(report, wanted)
     if wanted.debug:
@@ -62,7 +69,7 @@ def failure(error: OprepError, wanted: Wanted) -> ExitCode:
 
 def text(words: str) -> None:
     """Print an answer that was asked for, such as the version."""
-    _write(sys.stdout, f"{words}\n")
+    _answer(f"{words}\n")
 
 
 def help_text(words: str) -> None:
@@ -124,7 +131,7 @@ def _report_text(report: Report, wanted: Wanted) -> None:
 
 def _op_table(table: OpTable, wanted: Wanted) -> None:
     if wanted.json:
-        _write(sys.stdout, table.to_json())
+        _answer(table.to_json())
         return
     from oprep.cli.op_text import aligned, model_line, op_tables, rule_text
 
@@ -134,9 +141,9 @@ def _op_table(table: OpTable, wanted: Wanted) -> None:
     if _is_terminal(sys.stdout):
         _rich_tables(tables)
     else:
-        _write(sys.stdout, "\n".join(map(aligned, tables)))
+        _answer("\n".join(map(aligned, tables)))
     lines = list(rule_text(table))
-    _write(sys.stdout, "".join(f"{line}\n" for line in ([""] if tables and lines else []) + lines))
+    _answer("".join(f"{line}\n" for line in ([""] if tables and lines else []) + lines))
 
 
 def _rich_tables(tables: list[Table]) -> None:
@@ -205,15 +212,61 @@ def _error(error: OprepError) -> None:
     _write(sys.stderr, words)
 
 
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _write(stream: TextIO, words: str) -> None:
-    """Write to a stream in its encoding; a reader that went away changes no verdict."""
-    encoding = stream.encoding or "utf-8"
+def open_missing_streams() -> None:
+    """Put the null device where the caller closed a stream (`>&-`).
+
+    Else the next file that is opened would take its number, and get what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+
+
+def give_up_stdout(cause: OSError) -> None:
+    """Say what became of an answer that cannot be written; a reader that went away is no error."""
+    _forget(sys.stdout)
+    if not isinstance(cause, BrokenPipeError):
+        raise OprepError(
+            "the answer cannot be written to standard output",
+            notes=(cause.strerror or str(cause),),
+            exit_code=ExitCode.OUTPUT,
+        ) from cause
+
+
+def _answer(words: str) -> None:
+    """Write what was asked for to stdout; raise OprepError (exit OUTPUT) where that fails."""
     try:
-        stream.write(words.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _put(sys.stdout, words)
+    except OSError as cause:
+        give_up_stdout(cause)
+
+
+def _write(stream: TextIO | None, words: str) -> None:
+    """Write words for a person; where nobody can read them nothing is lost."""
+    try:
+        _put(stream, words)
+    except OSError:
+        _forget(stream)
+
+
+def _put(stream: TextIO | None, words: str) -> None:
+    """Write to a stream in its encoding, with escapes for what that has not."""
+    if stream is None:
+        return
+    encoding = stream.encoding or "utf-8"
+    stream.write(words.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _forget(stream: TextIO | None) -> None:
+    """Send what a stream still holds nowhere, or Python would try it once more at its end."""
+    if stream is not None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)

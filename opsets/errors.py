@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     UNTRUSTED = 7
     OUTPUT = 8
     LIMIT = 9
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

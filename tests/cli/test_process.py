@@ -52,7 +52,9 @@ def test_python_m_oprep_is_the_program(module):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
+    ("number", "code"),
+    [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
+    ids=["hup", "int", "term"],
 )
 def test_a_signal_ends_the_run_with_its_exit_code_and_no_traceback(number, code, program):
     words = [*program, "verify", "slow.onnx", "b.onnx"]
@@ -66,10 +68,91 @@ def test_a_signal_ends_the_run_with_its_exit_code_and_no_traceback(number, code,
     assert rest.startswith("error: ")
 
 
-def test_a_reader_that_goes_away_changes_no_exit_code(program):
+def test_a_hang_up_that_nohup_ignores_stays_ignored(program):
+    import shlex
+    import time
+
+    words = ["sh", "-c", f"trap '' HUP; exec {shlex.join([*program, 'verify', 'slow.onnx', 'b'])}"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 143
+
+
+ANSWERS = ["list-ops", "list-ops m.onnx --json", "verify a b --json", "--version", "--help"]
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_an_answer_that_cannot_be_written_is_exit_8(words, program):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*program, *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 8
+    assert done.stderr.count("error: ") == 1
+    assert "error: the answer cannot be written to standard output\n" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_words_for_people_that_cannot_be_written_change_nothing(program):
+    for words, code in (("verify a b", 0), ("verify a b -q", 0), ("convert -", 2), ("verify", 2)):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*program, *words.split()],
+                stdout=subprocess.PIPE,
+                stderr=full,
+                timeout=60,
+                check=False,
+            )
+        assert (done.returncode, done.stdout) == (code, b""), words
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_like_the_null_device(closed, program):
+    import shlex
+
+    for words, code in (
+        ("list-ops", 0),
+        ("verify a b --json -q", 0),
+        ("--help", 0),
+        ("convert", 2),
+    ):
+        line = f"{shlex.join([*program, *words.split()])} {closed}"
+        done = finish(["sh", "-c", line])
+        assert done.returncode == code, words
+        assert "Traceback" not in done.stderr
+
+
+def test_no_file_takes_the_number_of_a_closed_stream():
+    code = (
+        "import os, sys\n"
+        "from oprep.cli import render\n"
+        "render.open_missing_streams()\n"
+        "sys.exit(os.open(os.devnull, os.O_RDONLY))"
+    )
+    line = f'"{sys.executable}" -c "$0" <&- >&- 2>&-'
+    assert finish(["sh", "-c", line, code]).returncode > 2
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_a_reader_that_goes_away_changes_no_exit_code(words, program):
     reading, writing = os.pipe()
     os.close(reading)
-    words = [*program, "verify", "a.onnx", "b.onnx", "--json"]
+    words = [*program, *words.split()]
     done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writing)
     assert done.returncode == 0
