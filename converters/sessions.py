@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -71,7 +72,8 @@ class OnnxRuntime:
         )
         if folder:
             key = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(key, folder)
+            # as bytes: a name that is no UTF-8 cannot be passed as text
+            options.add_session_config_entry(key, os.fsencode(folder))
         try:
             self._session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]

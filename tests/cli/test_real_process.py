@@ -62,15 +62,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
+    ("number", "code"),
+    [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
+    ids=["hup", "int", "term"],
 )
-def test_p26_a_signal_leaves_no_child_and_no_file(number, code, folder):
+def test_p26_a_signal_leaves_no_child_and_no_file(number, code, folder, tmp_path_factory):
     import onnx
 
     onnx.save(onnx.parser.parse_model(ENDLESS), folder / "endless.onnx")
     before = sorted(path.name for path in folder.iterdir())
+    temporary = tmp_path_factory.mktemp("temporary")
+    env = {**os.environ, "TMPDIR": str(temporary)}
     words = program("convert", "endless.onnx", "-r", "rules.toml", "-o", "out.onnx")
-    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
         children: set[int] = set()
         end = time.monotonic() + 60
         while not children and time.monotonic() < end:
@@ -85,6 +89,7 @@ def test_p26_a_signal_leaves_no_child_and_no_file(number, code, folder):
     assert shown.startswith("error: ")
     assert "Traceback" not in shown
     assert sorted(path.name for path in folder.iterdir()) == before
+    assert list(temporary.iterdir()) == []
     assert not [child for child in children if Path(f"/proc/{child}").exists()]
 
 
@@ -136,3 +141,34 @@ def test_external_data_is_found_from_another_folder_and_by_a_relative_path(folde
             program(*words), cwd=folder, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["é中", "a\udcff"], ids=["not ASCII", "not UTF-8"])
+def test_names_that_the_locale_cannot_say_are_only_names(name, folder, root):
+    import shutil
+
+    samples = root / "sample_models"
+    shutil.copytree(samples / "external", folder / name / "in")
+    shutil.copy(samples / "rules" / "gelu.toml", folder / f"{name}.toml")
+    model, out = f"{name}/in/model.onnx", f"{name}/{name}.onnx"
+    reports = [w for end in ("json", "xml", "md") for w in ("--report", f"{name}.{end}")]
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    env = {**os.environ, **ascii_only, "GITHUB_STEP_SUMMARY": f"{name}.summary"}
+    for words in (
+        ("list-ops", model, "-r", f"{name}.toml"),
+        ("convert", model, "-r", f"{name}.toml", "--plan-out", f"{name}.plan"),
+        ("convert", model, "-r", f"{name}.toml", "-o", out, *reports, "--save-inputs", f"{name}s"),
+        ("verify", model, out, "--provenance", "--json", "--inputs", f"{name}s/00-normal"),
+    ):
+        done = subprocess.run(
+            program(*words), cwd=folder, env=env, capture_output=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    names = {path.name for path in folder.iterdir()}
+    ends = (".json", ".xml", ".md", ".plan", ".summary", "s")
+    assert {f"{name}{end}" for end in ends} <= names
+    done = subprocess.run(
+        program("list-ops", f"{name}.none"), cwd=folder, env=env, capture_output=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error: there is no file `")
