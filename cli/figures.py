@@ -23,7 +23,12 @@ def short(value: float | None) -> str:
 
 
 def deviation(measured: Numbers) -> float:
-    """Give |candidate - reference| at the worst element; not finite when either is not."""
+    """Give |candidate - reference| at the worst element; not finite when one of them is not.
+
+    Where both values print as one, as the same infinity does, it is the largest one anywhere.
+    """
+    if measured.candidate == measured.reference:
+        return measured.max_abs
     return abs(measured.candidate - measured.reference)
 
 
@@ -55,16 +60,33 @@ def figures(check: CheckResult) -> str:
     measured = check.measured
     if measured is None:
         return sentence(check.detail)
-    if deviation(measured) == 0:
+    off = deviation(measured)
+    if not differs(measured):
         parts = [NO_DIFFERENCE]
+    elif not math.isfinite(off):
+        parts = [_pair(measured) + place(measured)]
     else:
-        place = f" at {list(measured.worst_index)}" if measured.worst_index else ""
-        off = short(deviation(measured))
-        parts = [f"{_pair(measured)}{place}", f"off by {off}, {allowed(check)}"]
-    if excess(check) > 1 and measured.passing_rtol is not None:
-        parts.append(f"rtol {short(measured.passing_rtol)} would pass")
-    parts += [sentence(check.detail)] if check.detail else []
-    return ", ".join(parts)
+        parts = [_pair(measured) + place(measured), f"off by {short(off)}, {allowed(check)}"]
+    return ", ".join([*parts, *remarks(check)])
+
+
+def differs(measured: Numbers) -> bool:
+    """Tell whether any element differs at all; an unknown difference (NaN) is one."""
+    return measured.max_abs != 0 or deviation(measured) != 0
+
+
+def place(measured: Numbers) -> str:
+    """Give ` at [4, 7]`, nothing for a scalar."""
+    return f" at {list(measured.worst_index)}" if measured.worst_index else ""
+
+
+def remarks(check: CheckResult) -> list[str]:
+    """Give what would have passed, and what the check says in words."""
+    said = [sentence(check.detail)] if check.detail else []
+    if check.measured is not None and excess(check) > 1:
+        rtol = check.measured.passing_rtol
+        return [*([f"rtol {short(rtol)} would pass"] if rtol is not None else []), *said]
+    return said
 
 
 def _pair(measured: Numbers) -> str:

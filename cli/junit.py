@@ -10,17 +10,20 @@ from oprep.cli.escape import name, sentence
 from oprep.cli.figures import figures, miss_line
 from oprep.cli.message import error_text
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
-from oprep.opsets.errors import OprepError
+from oprep.opsets.errors import ExitCode, OprepError
 
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold at all, not even as a reference."""
 
 _ERRORS = (Verdict.CANNOT_RUN, Verdict.CRASHED, Verdict.TIMED_OUT)
+_FOUND = (ExitCode.VERIFICATION, ExitCode.EXPECTATION)
+"""Ends that say what was found in the model, not that the command could not do its work."""
+
 _GOOD = (Verdict.PASS, Verdict.UNCHANGED)
 
 
 def junit_xml(report: Report | None, error: OprepError | None = None) -> str:
-    """Give the XML document; an error that left no report becomes the one failed case."""
+    """Give the XML document; an error that no failed case of the report explains becomes one."""
     root = Element("testsuites", name="oprep")
     if report is not None:
         if report.rules:
@@ -28,7 +31,8 @@ def junit_xml(report: Report | None, error: OprepError | None = None) -> str:
         for kind in dict.fromkeys(check.check for check in report.checks):
             checks = (check for check in report.checks if check.check == kind)
             _suite(root, kind, map(_check_case, checks))
-    if error is not None:
+    explained = root.find("*/*/failure") is not None or root.find("*/*/error") is not None
+    if error is not None and not (explained and error.exit_code in _FOUND):
         _suite(root, "command", [_error_case(error)])
     for key in ("tests", "failures", "errors"):
         root.set(key, str(sum(int(suite.get(key, "0")) for suite in root)))
@@ -80,7 +84,8 @@ def _numbers(check: CheckResult) -> list[str]:
 
 def _error_case(error: OprepError) -> Element:
     case = _case(f"exit {int(error.exit_code)}", "command")
-    _end(case, "error", error.exit_code.name.lower(), error.message, error_text(error).splitlines())
+    kind = "failure" if error.exit_code in _FOUND else "error"
+    _end(case, kind, error.exit_code.name.lower(), error.message, error_text(error).splitlines())
     return case
 
 

@@ -6,12 +6,22 @@ import re
 from collections.abc import Iterable, Iterator
 
 from oprep.cli.escape import name, sentence
-from oprep.cli.figures import count, excess, figures, short
+from oprep.cli.figures import (
+    NO_DIFFERENCE,
+    count,
+    deviation,
+    differs,
+    excess,
+    place,
+    remarks,
+    short,
+)
 from oprep.cli.message import error_text
 from oprep.converters.report import CheckResult, Report, Verdict
 from oprep.opsets.errors import OprepError
 
 _GOOD = (Verdict.PASS, Verdict.UNCHANGED)
+_HEAD = ("name", "verdict", "type", "worst", "allowed", "rtol", "atol", "noise floor")
 _ROWS = 200
 """A job summary holds 1 MiB: of longer tables the worst rows are kept."""
 
@@ -74,19 +84,32 @@ def _tally(checks: list[CheckResult]) -> str:
 
 def _checks(checks: list[CheckResult]) -> str:
     worst_first = sorted(checks, key=lambda check: (check.verdict in _GOOD, -excess(check)))
-    rows = [
-        (
-            _code(check.name),
-            f"{check.verdict}{' (accepted)' if check.accepted else ''}",
-            _code(f"{check.dtype}{list(check.shape)}") if check.dtype else "",
-            _plain(figures(check)),
-            short(check.noise) if check.noise is not None else "",
-        )
-        for check in worst_first[:_ROWS]
-    ]
+    rows = [_check(check) for check in worst_first[:_ROWS]]
     left = len(checks) - len(rows)
     more = f"\n\n{count(left, 'more row')} in the JSON report" if left else ""
-    return _table(("name", "verdict", "type", "worst", "noise floor"), rows) + more
+    return _table(_HEAD, rows) + more
+
+
+def _check(check: CheckResult) -> tuple[str, ...]:
+    tolerance = check.tolerance
+    return (
+        _code(check.name),
+        f"{check.verdict}{' (accepted)' if check.accepted else ''}",
+        _code(f"{check.dtype}{list(check.shape)}") if check.dtype else "",
+        _plain(", ".join(_worst(check))),
+        short(check.allowed) if check.allowed is not None else "",
+        short(tolerance.rtol) if tolerance is not None else "",
+        short(tolerance.atol) if tolerance is not None else "",
+        short(check.noise) if check.noise is not None else "",
+    )
+
+
+def _worst(check: CheckResult) -> Iterator[str]:
+    measured = check.measured
+    if measured is not None:
+        off = f"{short(deviation(measured))}{place(measured)}"
+        yield off if differs(measured) else NO_DIFFERENCE
+    yield from remarks(check)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

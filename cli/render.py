@@ -191,14 +191,18 @@ def _document(suffix: str, report: Report | None, error: OprepError | None) -> s
 
 def _append_summary(path: Path, report: Report, error: OprepError | None) -> None:
     """Add to the job's summary; a summary that cannot be written fails no conversion."""
+    from oprep.cli.escape import sentence
     from oprep.cli.markdown import markdown
     from oprep.converters.files import read, write_text
 
     try:
         before = read(path).data.decode("utf-8", "replace") if path.exists() else ""
-        write_text(path, before + markdown(report, error))
-    except OprepError as refused:
-        _write(sys.stderr, f"warning: the job summary was not written: {refused.message}\n")
+        # a heading right behind another line would be part of that paragraph or table
+        gap = "\n\n"[: 2 - min(2, len(before) - len(before.rstrip("\n")))] if before else ""
+        write_text(path, before + gap + markdown(report, error))
+    except (OprepError, OSError) as refused:
+        reason = sentence(refused.message if isinstance(refused, OprepError) else str(refused))
+        _write(sys.stderr, f"warning: the job summary was not written: {reason}\n")
 
 
 def _error(error: OprepError) -> None:

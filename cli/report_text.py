@@ -12,6 +12,7 @@ from oprep.cli.figures import (
     allowed,
     count,
     deviation,
+    differs,
     excess,
     figures,
     miss_line,
@@ -126,10 +127,9 @@ def _summary(checks: list[CheckResult]) -> str:
 
 def _worst(check: CheckResult) -> str:
     assert check.measured is not None
-    off = deviation(check.measured)
-    if off == 0:
+    if not differs(check.measured):
         return sentence(check.detail) if check.detail else NO_DIFFERENCE
-    return f"worst {short(off)} ({allowed(check)})"
+    return f"worst {short(deviation(check.measured))} ({allowed(check)})"
 
 
 def _check_line(check: CheckResult) -> str:

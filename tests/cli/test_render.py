@@ -143,6 +143,31 @@ def test_the_job_summary_is_appended_to(oprep, pipeline, arguments, tmp_path, mo
     assert text.index("# oprep convert: verified") < text.index("# oprep convert: failed")
 
 
+@pytest.mark.parametrize("before", ["", "text", "text\n", "text\n\n", "| a |\n", "\n"])
+def test_a_heading_in_the_job_summary_stands_alone(
+    before, oprep, pipeline, arguments, tmp_path, monkeypatch
+):
+    summary = tmp_path / "summary.md"
+    summary.write_text(before)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    pipeline(VERIFIED)
+    oprep(*arguments)
+    head, report, _ = summary.read_text().partition("# oprep convert: verified")
+    assert report
+    assert head.startswith(before)
+    assert not head.strip() or (head.endswith("\n\n") and not head.endswith("\n\n\n"))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "none/summary.md", "."])
+def test_a_job_summary_that_cannot_be_there_is_a_warning(
+    name, oprep, pipeline, arguments, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / name))
+    pipeline(VERIFIED)
+    outcome = oprep(*arguments)
+    assert (outcome.code, outcome.err.count("warning: the job summary was not written: ")) == (0, 1)
+
+
 def test_a_job_summary_that_cannot_be_written_is_a_warning(
     oprep, pipeline, arguments, tmp_path, monkeypatch
 ):

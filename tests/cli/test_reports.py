@@ -98,6 +98,7 @@ def test_junit_xml_is_well_formed_whatever_the_names_are(text):
     error = OprepError(text, text, (text,), text)
     root = ElementTree.fromstring(junit_xml(report, error).encode("utf-8", "strict"))
     assert len(root) == 2
+    assert len(ElementTree.fromstring(junit_xml(None, error).encode())) == 1
 
 
 @given(st.text(st.sampled_from("a`|<>[]!*_~#\\\n "), max_size=40))
@@ -109,7 +110,48 @@ def test_markdown_tables_keep_their_cells_whatever_the_names_are(text):
         checks=(check("sites_close", "x" + text, verdict=Verdict.FAIL, detail=text),),
     )
     rows = [line for line in markdown(report).splitlines() if line.startswith("|")][3:]
-    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [6, 6, 6]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("code", [ExitCode.VERIFICATION, ExitCode.EXPECTATION])
+def test_junit_counts_what_was_found_once(code):
+    error = OprepError("a site differs", exit_code=code)
+    root = ElementTree.fromstring(junit_xml(FAILED, error))
+    assert root.find("testsuite[@name='command']") is None
+    assert int(root.get("failures")) + int(root.get("errors")) == len(FAILED.checks)
+
+
+@pytest.mark.parametrize("code", ExitCode)
+def test_junit_is_never_green_after_an_error(code):
+    error = OprepError("something", exit_code=code)
+    tag = "failure" if code in (4, 6) else "error"
+    for report in (None, VERIFIED):
+        root = ElementTree.fromstring(junit_xml(report, error))
+        assert len(root.findall(f"testsuite[@name='command']/testcase/{tag}")) == 1
+    root = ElementTree.fromstring(junit_xml(FAILED, error))
+    assert (root.find("testsuite[@name='command']") is None) == (code in (4, 6))
+
+
+def test_no_difference_is_said_only_where_no_element_differs():
+    from dataclasses import replace
+
+    from sample_reports import EXACT
+
+    hidden = check("outputs_close", "y", replace(EXACT, candidate=EXACT.reference))
+    report = replace(VERIFIED, checks=(hidden,))
+    for text in (report_text(report), report_text(report, verbose=True), markdown(report)):
+        assert "no difference" not in text
+        assert "2.4e-07" in text
+
+
+def test_markdown_shows_what_was_allowed_and_from_what():
+    from dataclasses import replace
+
+    row = markdown(replace(VERIFIED, checks=(check("outputs_close", "y"),))).splitlines()[-1]
+    assert row == (
+        "| `y` | pass | `float32[8, 10]` | 2.4e-07 at \\[4, 7\\] | 1.0e-05 | 1.0e-04 | 1.0e-06 "
+        "| 8.0e-07 |"
+    )
 
 
 def test_markdown_lets_no_html_and_no_link_out_of_a_file_through():
@@ -174,7 +216,7 @@ def test_the_same_computation_on_both_sides_is_said_instead_of_a_worst_of_zero()
 
     from sample_reports import EXACT
 
-    same = replace(EXACT, candidate=EXACT.reference)
+    same = replace(EXACT, candidate=EXACT.reference, max_abs=0.0)
     report = replace(
         VERIFIED, checks=(check("sites_close", "a", same, detail="body and pattern are the same"),)
     )
