@@ -103,6 +103,7 @@ def test_the_help_text_is_that_of_the_program(folder, same):
 def test_the_pipeline_step_runs(folder):
     steps = list(commands("yaml"))
     assert [words[0] for words in steps] == ["convert", "verify"]
+    assert all({"--max-rtol", "--max-atol"} <= set(words) for words in steps)
     for words in steps:
         done = oprep(folder, *words)
         assert done.returncode == 0, done.stderr
