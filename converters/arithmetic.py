@@ -15,6 +15,8 @@ from oprep.converters.normal import Wanted
 from oprep.converters.state import Matcher, ScaledMatcher, ScaledThen, State, Then, show
 
 OPENED = 8
+KEPT = 1024
+"""Cuts that are remembered: what is near is asked for again, what is far away is not."""
 
 
 class Cut(NamedTuple):
@@ -47,6 +49,8 @@ def full_cut(state: State, value: Any, kind: str) -> Cut:
     known = state.products if kind == PRODUCT else state.sums
     cut: Cut | None = known.get(value)
     if cut is None:
+        if len(known) > KEPT:
+            known.clear()
         cut = known[value] = _full_cut(state, value, kind)
     return cut
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -220,7 +220,7 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
                 return chain(0, got)
             return checks[i](state, node, lambda: attributes(i + 1))
 
-        def chain(i: int, values: tuple[Any, ...]) -> bool:
+        def chain(i: int, values: Sequence[Any]) -> bool:
             if i == count:
                 return end()
             value = values[i] if i < len(values) else ""
@@ -503,15 +503,15 @@ def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
 
 def _rest(
     want: Expression | None, slot: SlotOf
-) -> Callable[[State, tuple[Any, ...], Then], bool] | None:
+) -> Callable[[State, Sequence[Any], Then], bool] | None:
     if want is None:
         return None
     index = slot(want.name) if isinstance(want, Rest) and want.name != "_" else -1
 
-    def match(state: State, values: tuple[Any, ...], then: Then) -> bool:
+    def match(state: State, values: Sequence[Any], then: Then) -> bool:
         if index < 0:
             return then()
-        new, old = Many(values), state.slots[index]
+        new, old = Many(tuple(values)), state.slots[index]
         if old is not None:
             return bool(old == new) and then()
         state.slots[index] = new

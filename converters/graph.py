@@ -80,8 +80,8 @@ class Region:
     kind: str
     parent: Region | None
     ops: list[str] = field(default_factory=list)
-    inputs: list[tuple[Value, ...]] = field(default_factory=list)
-    outputs: list[tuple[Value, ...]] = field(default_factory=list)
+    inputs: list[Sequence[Value]] = field(default_factory=list)
+    outputs: list[Sequence[Value]] = field(default_factory=list)
     producer: dict[Value, int] = field(default_factory=dict)
     users: dict[Value, list[int]] = field(default_factory=dict)
     results: frozenset[Value] = frozenset()

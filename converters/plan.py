@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from oprep.converters.compile import Compiled
 from oprep.converters.graph import View
 from oprep.converters.match import Match, explain_at, find, rarest
+from oprep.converters.memory import uncollected
 from oprep.converters.report import MissRecord, RuleOutcome, SiteRecord
 from oprep.converters.state import State
 from oprep.opsets.rule import Opset, Rule
@@ -33,14 +35,39 @@ class Candidate:
     """Matches of patterns that name tensors instead of ops."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Plan:
-    """What will be replaced, and what each rule found; `misses` by rule order."""
+    """What will be replaced, and what each rule found, in rule order.
+
+    `gone` are the nodes that leave each region that has matches, by the region's position.
+    `refused` are matches that hold but are not made, with the reason.
+    """
 
     matches: list[Match]
-    outcomes: tuple[RuleOutcome, ...]
     gone: dict[int, set[int]]
-    """Nodes that leave each region that has matches, by the region's position."""
+    views: Sequence[View]
+    candidates: Sequence[Candidate]
+    refused: list[tuple[Match, str]]
+    explain: bool
+
+    @cached_property
+    def outcomes(self) -> tuple[RuleOutcome, ...]:
+        """Account for every rule; near misses of those that are short of matches, or of all."""
+        with uncollected():
+            return tuple(self._outcome(candidate) for candidate in self.candidates)
+
+    def _outcome(self, candidate: Candidate) -> RuleOutcome:
+        own = [match for match in self.matches if match.order == candidate.order]
+        met = candidate.rule.expect.met_by(len(own))
+        misses: list[MissRecord] = []
+        if self.explain or not met:
+            misses = [
+                MissRecord(match.site, reason)
+                for match, reason in self.refused
+                if match.order == candidate.order
+            ]
+            misses += near_misses(self.views, candidate, self.matches, self.refused)
+        return _outcome(candidate, own, met, misses)
 
     def for_matches(self, matches: Sequence[Match]) -> tuple[RuleOutcome, ...]:
         """Give the outcomes with the sites of these matches alone (those a plan file names)."""
@@ -72,20 +99,7 @@ def make_plan(views: Sequence[View], candidates: Sequence[Candidate], *, explain
     for number, view in enumerate(views):
         if id(view) in by_view:
             gone[number] = settle(by_view[id(view)], view)
-    outcomes = []
-    for candidate in candidates:
-        own = [match for match in found if match.order == candidate.order]
-        met = candidate.rule.expect.met_by(len(own))
-        misses: list[MissRecord] = []
-        if explain or not met:
-            misses = [
-                MissRecord(match.site, reason)
-                for match, reason in refused
-                if match.order == candidate.order
-            ]
-            misses += near_misses(views, candidate, found, refused)
-        outcomes.append(_outcome(candidate, own, met, misses))
-    return Plan(found, tuple(outcomes), gone)
+    return Plan(found, gone, views, candidates, refused, explain)
 
 
 def _in_region(

@@ -293,8 +293,7 @@ class OnnxGraph:
             if domain and domain != "ai.onnx":
                 op = f"{domain}::{op}"
             # a slice is a list: a third cheaper than iterating the field
-            read, given = (node.input[:], node.output[:]) if rows is None else rows[i]
-            got, made = tuple(read), tuple(given)
+            got, made = (node.input[:], node.output[:]) if rows is None else rows[i]
             ops.append(op)
             inputs.append(got)
             outputs.append(made)

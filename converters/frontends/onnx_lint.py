@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oprep.converters.frontends.onnx_fault import Place, refused, unmade
 from oprep.converters.frontends.onnx_imports import lint_imports, lint_ir_version
 from oprep.converters.frontends.onnx_sizes import sparse_fault, tensor_fault
+from oprep.converters.memory import uncollected
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
@@ -66,7 +67,8 @@ def lint(model: ModelProto, where: str, rows: Rows | None = None) -> None:
     lint_ir_version(model, where)
     keys = [(item.domain, item.name, item.overload) for item in model.functions]
     walk = _Walk(where, frozenset(keys), rows=rows)
-    _lint_graph(walk, model.graph, Place())
+    with uncollected():
+        _lint_graph(walk, model.graph, Place())
     lint_imports(model, walk.domains, walk.functions, where)
     bodies: Bodies = {None: _Calls(walk.calls, walk.nodes)}
     for key, function in zip(keys, model.functions, strict=True):
