@@ -1,4 +1,4 @@
-"""Input sets for a model: given by the user or generated from a seed.
+"""Input sets for a model, generated from a seed.
 
 Sizes of free dims are not known from the file: `sizes` gives them in the order in which they are
 tried on the original. Values follow what the graph tells (see hints.py). Same seed, same arrays.
@@ -6,16 +6,14 @@ tried on the original. Values follow what the graph tells (see hints.py). Same s
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oprep.converters.signature import Port, Signature
-from oprep.opsets.errors import ExitCode, OprepError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,6 +88,15 @@ def _shape(port: Port, chosen: Sizes) -> tuple[int, ...]:
     return tuple(chosen[dim] if isinstance(dim, str) else dim for dim in _dims(port))
 
 
+def empty_sizes(found: Signature) -> dict[str, int] | None:
+    """Take dims that are declared as 0 at their word; None where there are none."""
+    zeros = {dim for port in found.inputs for dim in port.zeros}
+    if not zeros:
+        return None
+    first = next(sizes(found))
+    return {**first, **dict.fromkeys(zeros, 0)}
+
+
 def elements(found: Signature, chosen: Sizes) -> int:
     """Count the elements of the largest input at these sizes."""
     return max((prod(_shape(port, chosen)) for port in found.inputs), default=0)
@@ -156,7 +163,7 @@ def _values(
     import numpy as np
 
     generator = np.random.default_rng(key)
-    dtype = _numpy(port.dtype)
+    dtype = numpy_dtype(port.dtype)
     if port.name in choice:
         return np.full(shape, choice[port.name]).astype(dtype)
     if port.dtype == "string":
@@ -175,7 +182,8 @@ def _values(
     return np.asarray(values).astype(dtype)
 
 
-def _numpy(dtype: str) -> Any:
+def numpy_dtype(dtype: str) -> Any:
+    """Give the numpy dtype of a port's dtype; strings are objects."""
     import numpy as np
 
     if dtype == "string":
@@ -226,59 +234,3 @@ def _range(port: Port, many: bool) -> tuple[int, int]:
     if many and port.dtype in narrow:
         return narrow[port.dtype]
     return 0, SMALL
-
-
-def given(
-    found: Signature, sets: Sequence[tuple[str, Mapping[str, Array]]]
-) -> tuple[InputSet, ...]:
-    """Check sets that the user gave and bring them to the model's names, by name or position."""
-    return tuple(InputSet(name, _bind(found, name, arrays)) for name, arrays in sets)
-
-
-def _bind(found: Signature, where: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    known = {port.name: port for port in (*found.inputs, *found.optional)}
-    needed = [port.name for port in found.inputs]
-    if not set(arrays) & set(known) and all(re.fullmatch(r"(arr|input)_\d+", n) for n in arrays):
-        order = sorted(arrays, key=lambda item: int(item.rpartition("_")[2]))
-        if len(order) != len(needed):
-            raise _refused(
-                f"{len(order)} arrays for {len(needed)} inputs",
-                where,
-                (f"the model takes {_listed(needed)}",),
-            )
-        arrays = {name: arrays[item] for name, item in zip(needed, order, strict=True)}
-    unknown = sorted(set(arrays) - set(known))
-    missing = [name for name in needed if name not in arrays]
-    if unknown or missing:
-        facts = [f"there is no input {_listed(unknown)}"] if unknown else []
-        facts += [f"nothing is given for {_listed(missing)}"] if missing else []
-        raise _refused("the input names are not those of the model", where, tuple(facts))
-    return {name: _fitted(known[name], array, where) for name, array in arrays.items()}
-
-
-def _fitted(port: Port, array: Array, where: str) -> Array:
-    from oprep.converters.magnitudes import dtype_name
-
-    if array.dtype.kind == "V" and port.dtype.endswith("float16"):
-        array = array.view(_numpy(port.dtype)) if array.dtype.itemsize == 2 else array
-    if port.kind == "tensor" and dtype_name(array) != port.dtype:
-        fact = f"the model wants {port.dtype}, the file has {dtype_name(array)}"
-        raise _refused(f"input `{port.name}` has the wrong dtype", where, (fact,))
-    if port.dims is not None and array.ndim != len(port.dims):
-        fact = f"the model wants {len(port.dims)} dims, the file has {list(array.shape)}"
-        raise _refused(f"input `{port.name}` has the wrong rank", where, (fact,))
-    return array
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names[:8]) + (", …" if len(names) > 8 else "")
-
-
-def _refused(message: str, where: str, notes: tuple[str, ...]) -> OprepError:
-    return OprepError(
-        message,
-        where=where,
-        notes=notes,
-        help="name the arrays as the model's inputs, with their dtypes and ranks",
-        exit_code=ExitCode.MODEL,
-    )

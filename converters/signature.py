@@ -18,6 +18,7 @@ class Port:
     """One input or output. `kind` is `tensor` or what ONNX calls it; a free dim is a string:
 
     its own name, or `input.axis` where it has none of its own. Unknown rank: `dims` is None.
+    `zeros` are free dims that are declared as 0: mostly free, now and then truly empty.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Port:
     dtype: str
     dims: Dims
     hint: Hint = field(default=Hint(), compare=False)
+    zeros: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,17 @@ def _port(item: ValueInfoProto, hint: Hint) -> Port:
         return Port(item.name, kind, "", None, hint)
     tensor = item.type.tensor_type
     dims: list[int | str] = []
+    zeros = []
     for axis, dim in enumerate(tensor.shape.dim):
         named = dim.dim_param not in ("", "?") and not dim.dim_param.startswith("unk__")
         if dim.HasField("dim_value") and dim.dim_value > 0:
             dims.append(dim.dim_value)
         else:
-            dims.append(dim.dim_param if named else f"{item.name}.{axis}")
-    rank_known = tensor.HasField("shape")
-    return Port(
-        item.name, kind, _dtype(tensor.elem_type), tuple(dims) if rank_known else None, hint
-    )
+            name = dim.dim_param if named else f"{item.name}.{axis}"
+            dims.append(name)
+            zeros += [name] if dim.HasField("dim_value") and dim.dim_value == 0 else []
+    shape = tuple(dims) if tensor.HasField("shape") else None
+    return Port(item.name, kind, _dtype(tensor.elem_type), shape, hint, tuple(zeros))
 
 
 def _dtype(number: int) -> str:
@@ -83,7 +86,8 @@ def not_generated(found: Signature) -> str:
     """Say why no inputs can be made up for a model; empty where they can."""
     for port in found.inputs:
         if port.kind != "tensor":
-            return f"input `{port.name}` is a {port.kind}, which is not generated"
+            article = "an" if port.kind[0] in "aeiou" else "a"
+            return f"input `{port.name}` is {article} {port.kind}, which is not generated"
         if port.dtype.startswith("type "):
             return f"input `{port.name}` has element {port.dtype}, which is not generated"
     return ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oprep.converters import inputs
+from oprep.converters.causes import blamed
+from oprep.converters.given import given
 from oprep.converters.inputs import InputSet
 from oprep.converters.report import InputSetRecord, Verdict
 from oprep.converters.runs import Loadable, Opened, Runs, Trouble
@@ -43,10 +45,10 @@ class Trials:
 def try_inputs(model: ModelProto, original: Loadable, runs: Runs, options: Options) -> Trials:
     """Open the original, make sets for it or take the given ones, and run it on each."""
     found = signature(model)
-    asked = inputs.given(found, options.inputs)
+    asked = given(found, options.inputs)
     opened = runs.open(ORIGINAL, original, WHAT)
     if isinstance(opened, Trouble):
-        return Trials((), {}, (), None, opened)
+        return Trials((), {}, (), None, blamed(opened, WHAT))
     if asked:
         candidates: Iterator[InputSet] = iter(asked)
     else:
@@ -123,12 +125,19 @@ class _Search:
                 (working if good else weak).append((chosen, choice))
             if len(working) == 2 or len(weak) >= PATIENCE or self.slow >= LONG_RUNS:
                 break
-        working = working or weak[:2]
+        working = working or weak[:2] or self._empty()
         if not working:
             assert self.last is not None
             detail = f"the original takes no generated inputs: {self.last.detail}"
             return Trouble(self.last.verdict, detail)
         return list(self._sets(working, self._more(working), choices))
+
+    def _empty(self) -> list[Working]:
+        """Try dims that are declared as 0 with nothing in them, where no other size runs."""
+        chosen = inputs.empty_sizes(self.found) if self.slow < LONG_RUNS else None
+        if chosen is None or self._runs(chosen, {}) is None:
+            return []
+        return [(chosen, {})]
 
     def _best(
         self, chosen: dict[str, int], choices: list[dict[str, float]]

@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, parser
 
 from oprep.converters import inputs
+from oprep.converters.given import given
 from oprep.converters.hints import hints
 from oprep.converters.signature import not_generated, signature
 from oprep.opsets.errors import OprepError
@@ -188,6 +189,10 @@ def test_an_initializer_is_a_default_from_ir_4_and_no_input_below() -> None:
 def test_sequences_are_not_made_up() -> None:
     proto = model("g (seq(float[2]) s) => (int64 n) { n = SequenceLength(s) }")
     assert not_generated(signature(proto)) == ("input `s` is a sequence, which is not generated")
+    maybe = model(
+        "g (optional(float[2]) o) => (float[2] y) { y = OptionalGetElement(o) }", opset=18
+    )
+    assert not_generated(signature(maybe)) == ("input `o` is an optional, which is not generated")
 
 
 def test_the_same_seed_gives_the_same_arrays_in_any_process() -> None:
@@ -223,7 +228,7 @@ TWO = model("g (float[n, 3] x, int64[n] k) => (float[n, 3] y) { y = Relu(x) }")
 def test_given_inputs_are_bound_by_name_or_position() -> None:
     k = np.zeros(2, np.int64)
     for arrays in ({"k": k, "x": X}, {"arr_0": X, "arr_1": k}):
-        (only,) = inputs.given(signature(TWO), [("samples.npz", arrays)])
+        (only,) = given(signature(TWO), [("samples.npz", arrays)])
         assert only.name == "samples.npz"
         assert only.arrays["x"] is X
         assert only.arrays["k"] is k
@@ -242,7 +247,12 @@ def test_given_inputs_are_bound_by_name_or_position() -> None:
         (
             {"x": X[0], "k": np.zeros(2, np.int64)},
             "input `x` has the wrong rank",
-            "the model wants 2 dims, the file has [3]",
+            "the model wants [n, 3], the file has [3]",
+        ),
+        (
+            {"x": np.ones((2, 4), np.float32), "k": np.zeros(2, np.int64)},
+            "input `x` has the wrong shape",
+            "the model wants [n, 3], the file has [2, 4]",
         ),
         (
             {"x": X, "k": np.zeros(2, np.int64), "z": X},
@@ -255,7 +265,8 @@ def test_given_inputs_that_do_not_fit_are_refused(
     arrays: dict[str, np.ndarray], message: str, note: str
 ) -> None:
     with pytest.raises(OprepError) as caught:
-        inputs.given(signature(TWO), [("samples.npz", arrays)])
+        given(signature(TWO), [("samples.npz", arrays)])
     assert caught.value.message == message
     assert caught.value.notes == (note,)
+    assert caught.value.where == "samples.npz"
     assert caught.value.exit_code == 3
