@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from oprep.converters.comparison import Comparison
 from oprep.converters.report import Numbers, Verdict
 from oprep.opsets.rule import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class InSet:
+    """What one input set showed; `usual` says whether its values have the size of use."""
+
+    name: str
+    usual: bool
+    comparison: Comparison
+
 
 STRONGEST_FIRST = (
     Verdict.FAIL,
@@ -27,7 +37,35 @@ def merged(found: Sequence[Comparison]) -> Comparison:
         return NOTHING
     verdict = min((item.verdict for item in found), key=STRONGEST_FIRST.index)
     worst = max((item for item in found if item.verdict is verdict), key=_badness)
-    worst = replace(worst, needs=largest_needs([item.needs for item in found]))
+    return _counted(worst, found)
+
+
+def over_sets(found: Sequence[InSet]) -> tuple[Comparison, str]:
+    """Put the input sets of one site or output together; give the name of the worst set as well.
+
+    Of several failing sets one with values of usual size is shown: what is off by 1e-2 is off by a
+    lot where all values are 1e-6, but that says little.
+    """
+    if not found:
+        return NOTHING, ""
+    verdict = min((item.comparison.verdict for item in found), key=STRONGEST_FIRST.index)
+    shown = [item for item in found if item.comparison.verdict is verdict]
+    if verdict is Verdict.FAIL:
+        shown = [item for item in shown if item.usual] or shown
+    worst = max(shown, key=lambda item: _badness(item.comparison))
+    return _counted(worst.comparison, [item.comparison for item in found]), worst.name
+
+
+def said_of_set(found: Comparison, name: str) -> str:
+    """Give the words of a comparison; those of a failure name the input set."""
+    if found.verdict is not Verdict.FAIL or found.numbers is None:
+        return found.detail
+    return f"{found.detail}, in input set `{name}`" if found.detail else f"in input set `{name}`"
+
+
+def _counted(worst: Comparison, found: Sequence[Comparison]) -> Comparison:
+    """Let the worst comparison count the elements of all, and need what any of them needs."""
+    worst = replace(worst, needs=largest_needs(item.needs for item in found))
     counted = [item.numbers for item in found if item.numbers is not None]
     if worst.numbers is None or not counted:
         return worst

@@ -31,9 +31,10 @@ class Verdict(StrEnum):
 class Numbers:
     """How far a candidate is from its reference, over all compared elements.
 
-    `worst_index` is the index with the largest excess over what is allowed, `reference` and
+    `worst_index` is where it is off by the largest multiple of what is allowed, `reference` and
     `candidate` are the values there; `left_out` counts elements whose reference is not finite;
-    `passing_rtol` is the rtol that would have passed at the same atol.
+    `passing_rtol` is the rtol that would have passed at the same atol; of a failed check the one
+    that passes in all input sets, at sites and outputs, once it is written into the rule.
     """
 
     elements: int
@@ -56,7 +57,8 @@ class CheckResult:
 
     `check` is the check's name (`sites_close`, `outputs_close`, `signature_kept`, …); `allowed` is
     the effective tolerance at the worst element (absolute), `tolerance` what it was made from;
-    `dtype` and `shape` are those of the worst input set; `noise` the measured noise floor.
+    `dtype` and `shape` are those of the worst input set, `worst_set` is its name (of a failed check
+    the worst one of usual scale); `noise` the measured noise floor.
     """
 
     check: str
@@ -73,6 +75,7 @@ class CheckResult:
     sets: int = 0
     detail: str = ""
     accepted: bool = False
+    worst_set: str = ""
 
 
 @dataclass(frozen=True, slots=True)

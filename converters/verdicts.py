@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from oprep.converters import causes
+from oprep.converters.causes import WITHOUT_RESULT, fact, short
 from oprep.converters.prove import Proof
-from oprep.converters.report import CheckResult, MissRecord, Report, RuleOutcome
+from oprep.converters.report import CheckResult, MissRecord, Report, RuleOutcome, Verdict
 from oprep.converters.settings import PASSING, Settings
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.rule import Opset
+from oprep.opsets.rule import Opset, Tolerance
 
 NEAREST = 2
 
@@ -25,7 +28,7 @@ def expectations_met(report: Report, opsets: Sequence[Opset], model: str) -> Non
             raise OprepError(
                 f"opset `{opset.name}` matched nothing in `{model}`",
                 f"opset {opset.name}",
-                (f"its {len(own)} rules found no site",),
+                (f"its {_count(len(own), 'rule')} found no site",),
                 f"see what there is with `oprep list-ops {model} --opset {opset.name}`",
                 ExitCode.EXPECTATION,
                 report.with_status("failed"),
@@ -35,7 +38,7 @@ def expectations_met(report: Report, opsets: Sequence[Opset], model: str) -> Non
 def _unmet(report: Report, outcome: RuleOutcome, model: str) -> OprepError:
     count = len(outcome.sites)
     if count:
-        found = f"matched {count} times in `{model}`, {outcome.expect} expected"
+        found = f"matched {_count(count, 'time')} in `{model}`, {outcome.expect} expected"
     else:
         found = f"matched nothing in `{model}`"
         if outcome.expect != ">=1":
@@ -45,7 +48,9 @@ def _unmet(report: Report, outcome: RuleOutcome, model: str) -> OprepError:
     if not misses:
         notes = [miss.reason for miss in outcome.misses[:NEAREST]]
     if len(misses) > NEAREST:
-        notes.append(f"{len(misses) - NEAREST} more near misses, see `oprep list-ops -r`")
+        notes.append(
+            f"{_count(len(misses) - NEAREST, 'more near miss', 'es')}, see `oprep list-ops -r`"
+        )
     too_many = count and not notes
     if too_many or (count and not misses):
         sites = ", ".join(f"`{site.site}`" for site in outcome.sites[:6])
@@ -58,6 +63,10 @@ def _unmet(report: Report, outcome: RuleOutcome, model: str) -> OprepError:
         ExitCode.EXPECTATION,
         report,
     )
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{plural if number != 1 else ''}"
 
 
 def _advice(outcome: RuleOutcome, misses: Sequence[MissRecord], count: int) -> str:
@@ -85,69 +94,128 @@ def verified(report: Report, proof: Proof, settings: Settings, model: str) -> Re
             raise OprepError(f"nothing of `{model}` could be verified", model,
                              help="give inputs with `--inputs`",
                              exit_code=ExitCode.VERIFICATION, report=failed)  # fmt: skip
-        raise _failure(failed, bad, proof.first_differing, model)
+        raise _failure(failed, bad, proof, settings, model)
     return report.with_status("accepted" if accepted else "verified")
 
 
 def _failure(
-    report: Report, bad: Sequence[CheckResult], first: str | None, model: str
+    report: Report,
+    bad: Sequence[CheckResult],
+    proof: Proof,
+    settings: Settings,
+    model: str,
 ) -> OprepError:
+    first, advice = proof.first_differing, proof.advice
     sites = [check for check in bad if check.check == "sites_close"]
     check = next((item for item in sites if item.name == first), None) or (sites or list(bad))[0]
-    count = len(report.checks and [c for c in report.checks if c.check == "sites_close"])
+    count = len([item for item in report.checks if item.check == "sites_close"])
     where = f"{model}, {check.dtype}{list(check.shape)}" if check.dtype else model
-    notes = []
-    if check.measured is not None and str(check.verdict) == "fail":
-        numbers = check.measured
-        text = (
-            f"worst at {list(numbers.worst_index)}: {numbers.reference:.6g} became "
-            f"{numbers.candidate:.6g}, off by {numbers.max_abs:.1e}"
-        )
-        if check.allowed is not None:
-            text += f", allowed {check.allowed:.1e}"
-        notes.append(text)
-    elif check.detail:
-        notes.append(check.detail)
+    failed = check.verdict is Verdict.FAIL
+    notes = [_worst(check)] if failed and check.measured is not None else []
+    said = _fact(check, count)
+    if not notes and check.detail and short(check.detail) != said:
+        notes.append(short(check.detail))
+    advised = _advised(check, report, advice)
+    if failed and advised is not None:
+        atol = f" with atol {advised.atol:g}" if advised.atol else ""
+        notes.append(f"rtol {advised.rtol:g}{atol} would pass")
     others = len(bad) - 1
-    if check.measured is not None and check.measured.passing_rtol is not None:
-        notes.append(f"rtol {check.measured.passing_rtol:.1e} would pass")
     if others:
-        notes.append(f"{others} more checks did not pass, `--report FILE.json` has them all")
+        has = "it" if others == 1 else "them all"
+        notes.append(f"{_count(others, 'more check')} did not pass, `--report FILE.json` has {has}")
     return OprepError(
-        _fact(check, count), where, tuple(notes[:3]), _help(check, len(sites)),
+        said, where, tuple(notes[:3]), _help(check, bool(sites), count, advised, settings),
         ExitCode.VERIFICATION, report,
     )  # fmt: skip
 
 
+def _worst(check: CheckResult) -> str:
+    """Say how far the worst element is off, with digits enough to tell it from what is allowed."""
+    numbers = check.measured
+    assert numbers is not None
+    place = f"worst at {list(numbers.worst_index)}" if numbers.worst_index else "worst"
+    text = f"{place}: {_values(numbers.reference, numbers.candidate)}"
+    off = abs(numbers.candidate - numbers.reference)
+    if math.isfinite(off):
+        text += f", {_amounts(off, check.allowed)}"
+    return f"{text}, in input set `{check.worst_set}`" if check.worst_set else text
+
+
+def _values(before: float, after: float) -> str:
+    if f"{before:.6g}" == f"{after:.6g}" and before != after:
+        return f"{before!r} became {after!r}"
+    return f"{before:.6g} became {after:.6g}"
+
+
+def _amounts(off: float, allowed: float | None) -> str:
+    if allowed is None:
+        return f"off by {off:.1e}"
+    pairs = ((f"{off:.{digits}e}", f"{allowed:.{digits}e}") for digits in range(1, 17))
+    one, other = next((pair for pair in pairs if pair[0] != pair[1]), (f"{off:.1e}",) * 2)
+    return f"off by {one}, allowed {other}"
+
+
+def _advised(
+    check: CheckResult, report: Report, advice: Mapping[str, Tolerance]
+) -> Tolerance | None:
+    """Give the tolerance that would let a failed check pass, where one rule can have it."""
+    rules = {item.rule for item in report.checks if item.check == "sites_close" and item.rule}
+    rule = check.rule or (next(iter(rules)) if len(rules) == 1 else None)
+    return advice.get(rule) if rule is not None else None
+
+
 def _fact(check: CheckResult, count: int) -> str:
     verdict = str(check.verdict)
-    if check.check == "sites_close":
-        rule = f" (rule `{check.rule}`)" if check.rule else ""
+    rule = f" (rule `{check.rule}`)" if check.rule else ""
+    site = check.check == "sites_close"
+    if check.verdict in WITHOUT_RESULT and check.check in ("sites_close", "outputs_close"):
+        return fact(check, f"site `{check.name}`{rule}" if site else f"output `{check.name}`")
+    if site:
         said = {
             "fail": f"differs from the reference at site `{check.name}`{rule}",
             "no evidence": f"has no evidence at site `{check.name}`{rule}",
         }.get(verdict, f"is `{verdict}` at site `{check.name}`{rule}")
         return f"the replacement {said}"
     if check.check == "outputs_close":
-        after = f" after {count} replacements" if count else ""
+        after = f" after {_count(count, 'replacement')}" if count else ""
         if verdict == "fail":
             return f"output `{check.name}` differs from the reference{after}"
         return f"output `{check.name}` is `{verdict}`{after}"
     return f"check `{check.check}` of `{check.name}` is `{verdict}`"
 
 
-def _help(check: CheckResult, sites: int) -> str:
-    verdict = str(check.verdict)
-    if verdict == "fail" and check.rule and check.measured is not None:
-        passing = check.measured.passing_rtol
-        if passing is not None and passing < 0.1:
-            return (
-                f"set `tolerance = {{ rtol = {passing * 1.1:.0e}, atol = 0.0 }}` on `{check.rule}` "
-                "if it is meant to approximate"
-            )
+def _help(
+    check: CheckResult, at_sites: bool, count: int, advised: Tolerance | None, settings: Settings
+) -> str:
+    verdict = check.verdict
+    if verdict in (*WITHOUT_RESULT, Verdict.NO_EVIDENCE):
+        return causes.advice(check)
+    if verdict is not Verdict.FAIL:
+        return f"give other inputs with `--inputs`, or pass `--accept '{verdict}'`"
+    if check.measured is None and check.rule:
+        return f"let `with` of `{check.rule}` give what it replaces: same dtype, same shape"
+    if check.measured is not None and advised is not None:
+        return _with_tolerance(check.rule, advised, settings)
+    if check.rule:
         return f"check what `{check.rule}` puts in: it computes something else"
-    if verdict == "fail":
+    if count and not at_sites and check.check == "outputs_close":
+        return "every site passes by itself: the difference grows on its way, see `-v`"
+    if count:
         return "look at the sites first: `-v` lists them with their numbers"
-    if verdict in ("no evidence", "not finite", "cannot run"):
-        return f"give inputs that reach it with `--inputs`, or pass `--accept '{verdict}'`"
-    return f"look at `--report FILE.json`, or pass `--accept '{verdict}'`"
+    return "see where they differ with `--report FILE.json`"
+
+
+def _with_tolerance(rule: str | None, advised: Tolerance, settings: Settings) -> str:
+    """Say what to write, and what would have to be allowed for that."""
+    on = f" on `{rule}`" if rule else " on the rule"
+    limits = (("--max-rtol", settings.max_rtol, advised.rtol),
+              ("--max-atol", settings.max_atol, advised.atol))  # fmt: skip
+    for option, limit, wanted in limits:
+        if limit is not None and wanted > limit:
+            return f"`{option}` {limit:g} forbids what would pass ({wanted:g}): come closer"
+    written = f"{{ rtol = {_float(advised.rtol)}, atol = {_float(advised.atol)} }}"
+    return f"set `tolerance = {written}`{on} if it is meant to approximate"
+
+
+def _float(value: float) -> str:
+    return f"{value:.0e}" if value else "0.0"

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from oprep.converters import magnitudes, numbers
+from oprep.converters.advice import Found
+from oprep.converters.causes import blamed
 from oprep.converters.checks.subject import Check, Subject
-from oprep.converters.comparison import Comparison
-from oprep.converters.evidence import merged
+from oprep.converters.comparison import NEVER, Comparison
+from oprep.converters.evidence import InSet, over_sets, said_of_set
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Runs, Trouble
 from oprep.opsets import tolerances
@@ -46,7 +49,8 @@ def run(subject: Subject) -> tuple[CheckResult, ...]:
         subject.note(f"no noise floor was measured: {plain.detail}")
         plain = trials.outputs
     asked = _asked(subject)
-    return tuple(_result(name, trials.outputs, after, again, plain, asked) for name in names)
+    sides = (trials.outputs, after, again, plain)
+    return tuple(_result(subject, name, sides, asked) for name in names)
 
 
 def _all(names: list[str], trouble: Trouble) -> tuple[CheckResult, ...]:
@@ -64,13 +68,14 @@ def _outputs(
     """Run a freshly loaded model on every set of the whole model."""
     opened = runs.open(what, model, what, optimise=optimise, runtimes=runtimes)
     if isinstance(opened, Trouble):
-        return replace(opened, detail=f"{what} cannot be loaded: {opened.detail}")
+        return blamed(opened, what)
     found = {}
     for item in subject.sets:
         if item.whole:
             ended = runs.run(what, item.arrays)
             if isinstance(ended, Trouble):
-                return replace(ended, detail=f"input set `{item.name}`: {ended.detail}")
+                words = f"{ended.detail} on input set `{item.name}`"
+                return blamed(replace(ended, detail=words), what)
             found[item.name] = ended
     runs.close(what)
     return found
@@ -87,19 +92,21 @@ def _asked(subject: Subject) -> Tolerance | None:
 
 
 def _result(
+    subject: Subject,
     name: str,
-    before: Outputs,
-    after: Outputs,
-    again: Outputs,
-    plain: Outputs,
+    sides: tuple[Outputs, Outputs, Outputs, Outputs],
     asked: Tolerance | None,
 ) -> CheckResult:
-    found: list[tuple[Comparison, float]] = []
-    for item in before:
-        sides = [outputs[item].get(name, []) for outputs in (before, after, again, plain)]
-        found += _compare_set(sides, asked)
-    best = merged([comparison for comparison, _ in found])
-    noise = max((noise for one, noise in found if one.over == best.over), default=None)
+    """Compare one output over all sets; `sides` are those of `_compare_set`."""
+    found: list[tuple[InSet, float]] = []
+    for item in subject.sets:
+        if item.name in sides[0]:
+            of_set = [outputs[item.name].get(name, []) for outputs in sides]
+            for comparison, noise in _compare_set(of_set, asked, item.arrays):
+                found.append((InSet(item.name, item.usual, comparison), noise))
+    best, worst_set = over_sets([one for one, _ in found])
+    subject.found += [Found(None, name, one.comparison, one.usual) for one, _ in found]
+    noises = [noise for one, noise in found if one.name == worst_set]
     return CheckResult(
         NAME,
         name,
@@ -108,42 +115,54 @@ def _result(
         tolerance=best.tolerance,
         tolerance_source="the rules" if asked is not None else "dtype and scale",
         allowed=best.allowed,
-        noise=noise,
+        noise=max(noises, default=None),
         dtype=best.dtype,
         shape=best.shape,
-        sets=sum(comparison.numbers is not None for comparison, _ in found),
-        detail=best.detail,
+        sets=sum(one.comparison.numbers is not None for one, _ in found),
+        detail=said_of_set(best, worst_set),
+        worst_set=worst_set,
     )
 
 
-def _compare_set(sides: list[list[Any]], asked: Tolerance | None) -> list[tuple[Comparison, float]]:
+def _compare_set(
+    sides: list[list[Any]], asked: Tolerance | None, feeds: Mapping[str, Any]
+) -> list[tuple[Comparison, float]]:
     """Compare one output in one set: arrays of the original, candidate, second run, noise run."""
     before, after, again, plain = sides
     counts = [len(side) for side in sides]
     if counts[1] != counts[0]:
         differs = Comparison(Verdict.FAIL, None, tolerances.EXACT, None, "", (), float("inf"))
         detail = f"{counts[0]} values became {counts[1]}"
-        return [(replace(differs, detail=detail), 0.0)]
+        return [(replace(differs, detail=detail, needs=NEVER), 0.0)]
     second = again if counts[2] == counts[0] else before
     third = plain if counts[3] == counts[0] else before
     return [
-        _compare_arrays(*four, asked=asked)
+        _compare_arrays(*four, asked=asked, feeds=feeds)
         for four in zip(before, after, second, third, strict=True)
     ]
 
 
 def _compare_arrays(
-    one: Any, other: Any, second: Any, third: Any, asked: Tolerance | None
+    one: Any,
+    other: Any,
+    second: Any,
+    third: Any,
+    asked: Tolerance | None,
+    feeds: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Comparison, float]:
     noise = magnitudes.largest_difference(one, third)
     scale = replace(magnitudes.scale(one), noise=noise)
-    allowed = tolerances.default(magnitudes.dtype_name(one), scale)
+    if not scale.rms:
+        inputs = (magnitudes.scale(array).rms for array in _floating(feeds))
+        scale = replace(scale, inputs=max(inputs, default=0.0))
+    default = tolerances.default(magnitudes.dtype_name(one), scale)
+    allowed = default
     if asked is not None and magnitudes.kind(one) in ("float", "complex"):
-        allowed = tolerances.loosest(allowed, asked)
+        allowed = tolerances.loosest(default, asked)
     flips = None
     if magnitudes.kind(one) == "exact" and third.shape == one.shape:
         flips = one != third
-    found = numbers.compare(one, other, allowed, flips=flips)
+    found = numbers.compare(one, other, allowed, flips=flips, kept=default.atol)
     if not magnitudes.same_bits(one, second):
         detail = "the original differs from itself in another process"
         return replace(found, verdict=Verdict.NOT_DETERMINISTIC, detail=detail), noise
@@ -154,6 +173,11 @@ def _compare_arrays(
         )
         return replace(found, verdict=Verdict.NOT_DETERMINISTIC, detail=detail), noise
     return found, noise
+
+
+def _floating(feeds: Mapping[str, Any]) -> list[Any]:
+    arrays = (array for array in feeds.values() if hasattr(array, "dtype"))
+    return [array for array in arrays if magnitudes.kind(array) in ("float", "complex")]
 
 
 CHECK = Check(NAME, run, order=2)

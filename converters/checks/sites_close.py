@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.advice import Found
+from oprep.converters.causes import EMPTY, REPLACEMENT, UNREACHED, blamed
 from oprep.converters.checks.regions import describe
 from oprep.converters.checks.subject import Check, Subject
-from oprep.converters.comparison import Comparison
 from oprep.converters.elementwise import Elementwise
-from oprep.converters.evidence import NOTHING, from_plain, merged
+from oprep.converters.evidence import InSet, from_plain, over_sets, said_of_set
 from oprep.converters.inputs import InputSet
+from oprep.converters.parts import leading_part
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Opened, Runs, Trouble
 from oprep.converters.twin import SiteColumns, Twin, TwinPlan, build_twin
@@ -35,7 +37,7 @@ GROUP_BYTES = 1 << 29
 class _Evidence:
     """What was found about one site so far."""
 
-    comparisons: list[Comparison] = field(default_factory=list)
+    comparisons: list[InSet] = field(default_factory=list)
     sets: int = 0
     reached: int = 0
     failed: list[InputSet] = field(default_factory=list)
@@ -48,11 +50,39 @@ def run(subject: Subject) -> tuple[CheckResult, ...]:
     if plan is None or not plan.sites:
         return ()
     trouble = subject.trials.trouble
-    if trouble is not None:
-        return tuple(_without_evidence(site, trouble) for site in plan.sites)
-    proof = _Proof(subject, plan)
-    proof.run()
-    return tuple(proof.result(index) for index in range(len(plan.sites)))
+    if trouble is None:
+        proof = _Proof(subject, plan)
+        proof.run()
+        return tuple(proof.result(index) for index in range(len(plan.sites)))
+    proven = _proven_on_a_part(subject, plan)
+    return tuple(
+        proven.get(index) or _without_evidence(site, trouble)
+        for index, site in enumerate(plan.sites)
+    )
+
+
+def _proven_on_a_part(subject: Subject, plan: TwinPlan) -> dict[int, CheckResult]:
+    """Prove the sites that do not need what the original cannot run, by index in the plan."""
+    part = leading_part(subject.model, plan)
+    if part is None:
+        return {}
+    loadable = Loadable(part.model.SerializeToString(), subject.original.folder)
+    smaller = Subject(part.model, loadable, part.model, loadable, part.plan, subject.options,
+                      subject.progress, subject.notes, subject.found)  # fmt: skip
+    with smaller:
+        if smaller.trials.trouble is not None:
+            return {}
+        proof = _Proof(smaller, part.plan)
+        proof.run()
+        results = [proof.result(number) for number in range(len(part.indexes))]
+    subject.part = smaller
+    whole = subject.trials.trouble
+    assert whole is not None
+    subject.note(
+        f"the original as a whole gives no result ({whole.verdict}), so sites were proven on the "
+        f"part that leads to them: {len(results)} of {len(plan.sites)}"
+    )
+    return dict(zip(part.indexes, results, strict=True))
 
 
 def _without_evidence(site: TwinSite, trouble: Trouble) -> CheckResult:
@@ -95,7 +125,7 @@ class _Proof:
             self.prove(group[:middle])
             self.prove(group[middle:])
         else:
-            self.evidence[group[0]].trouble = trouble
+            self.evidence[group[0]].trouble = blamed(trouble, REPLACEMENT)
 
     def try_group(self, group: list[int]) -> Trouble | None:
         """Run the twin of a group on every set; give what went wrong."""
@@ -112,7 +142,7 @@ class _Proof:
             found = runs.run_sites(key, self.payload(twin, item))
             if isinstance(found, Trouble):
                 runs.close(key)
-                words = f"input set `{item.name}`: {found.detail}"
+                words = f"{found.detail} on input set `{item.name}`"
                 return Trouble(found.verdict, words)
             self.take(twin, item, found)
         runs.close(key)
@@ -167,7 +197,7 @@ class _Proof:
             evidence = self.evidence[index]
             comparison = from_plain(told["comparison"])
             evidence.reached += told["reached"]
-            evidence.comparisons.append(comparison)
+            evidence.comparisons.append(InSet(item.name, item.usual, comparison))
             evidence.sets += comparison.numbers is not None
             if comparison.verdict is Verdict.FAIL:
                 evidence.failed.append(item)
@@ -203,8 +233,11 @@ class _Proof:
         site, evidence = self.plan.sites[index], self.evidence[index]
         if evidence.trouble is not None:
             return _without_evidence(site, evidence.trouble)
-        best = merged(evidence.comparisons) if evidence.comparisons else NOTHING
-        detail = best.detail
+        best, worst_set = over_sets(evidence.comparisons)
+        self.subject.found += [
+            Found(site.rule, site.site, one.comparison, one.usual) for one in evidence.comparisons
+        ]
+        detail = said_of_set(best, worst_set)
         if best.verdict is Verdict.NO_EVIDENCE:
             detail = self.unreached(site, evidence.reached)
         return CheckResult(
@@ -220,13 +253,14 @@ class _Proof:
             shape=best.shape,
             sets=evidence.sets,
             detail=detail,
+            worst_set=worst_set if best.numbers is not None else "",
         )
 
     def unreached(self, site: TwinSite, reached: int) -> str:
         """Say why nothing was compared at a site."""
         if reached:
-            return "every value that reaches it is empty"
-        return f"no input set reaches it: {describe(self.subject.model, site.region)}"
+            return EMPTY
+        return f"{UNREACHED}{describe(self.subject.model, site.region)}"
 
 
 def first_failing(results: Sequence[CheckResult], plan: TwinPlan | None) -> str | None:

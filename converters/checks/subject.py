@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.advice import Found
 from oprep.converters.inputs import InputSet
 from oprep.converters.randomness import draws
 from oprep.converters.report import CheckResult
@@ -39,6 +40,9 @@ class Options:
 class Subject:
     """One original and its candidate. `plan` is None where no sites are known.
 
+    `found` gathers every comparison; `part` is what leads to the sites, where the original as a
+    whole gave no result.
+
     Used as a context manager: at its end the children are gone.
     """
 
@@ -50,6 +54,8 @@ class Subject:
     options: Options = Options()
     progress: Callable[[str], None] | None = None
     notes: list[str] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    part: Subject | None = None
     _children: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Subject:

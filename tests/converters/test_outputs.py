@@ -15,6 +15,7 @@ from oprep.converters.inputs import SITES_ALONE
 from oprep.converters.prove import prove
 from oprep.converters.report import Verdict
 from oprep.converters.runs import Loadable
+from oprep.converters.signature import signature
 from oprep.opsets.errors import OprepError
 from tests.converters.proving import MAIN, Pool, check, model, outputs, results, site, sites
 
@@ -250,7 +251,12 @@ def test_given_inputs_that_do_not_fit_are_refused_before_anything_runs() -> None
 
 
 def test_sets_that_the_original_refuses_are_listed_with_the_reason() -> None:
-    proto = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    proto = model(
+        """g (float[N] x) => (float[N] y) {
+          two = Constant<value_floats = [1.0, 2.0]>()
+          s = Add(x, two)
+          y = Relu(s) }"""
+    )
     sets = [
         ("good", {"x": np.ones(2, np.float32)}),
         ("bad", {"x": np.ones(3, np.float32)}),
@@ -259,7 +265,7 @@ def test_sets_that_the_original_refuses_are_listed_with_the_reason() -> None:
     refused = {item.name: item.refused for item in proof.inputs}
     assert refused["good"] == ""
     assert refused["bad"].startswith("cannot run: ")
-    assert "Expected: 2" in refused["bad"]
+    assert "by 3" in refused["bad"] or "broadcast" in refused["bad"].lower(), refused
     assert outputs(proof)["y"].verdict is Verdict.PASS
     none = outputs(check(proto, inputs=sets[1:]))["y"]
     assert none.verdict is Verdict.CANNOT_RUN
@@ -351,3 +357,49 @@ def test_the_loosest_rule_counts_for_the_outputs() -> None:
     assert found.tolerance_source == "the rules"
     strict = outputs(check(RELU, [item], candidate=scaled(1.01), max_rtol=1e-4))["y"]
     assert strict.verdict is Verdict.FAIL
+
+
+def test_a_dim_declared_as_zero_is_free_where_that_runs() -> None:
+    proto = model("g (float[0, 8] x) => (float[M, 8] y) { y = Relu(x) }")
+    found = signature(proto).inputs[0]
+    assert (found.dims, found.zeros) == (("x.0", 8), ("x.0",))
+    item = site("s", MAIN, "y", "{out} = Relu(x)", ["x"])
+    proof = check(proto, [item])
+    assert sites(proof)["s"].verdict is Verdict.NO_EVIDENCE
+    assert sites(proof)["s"].detail == "every value that reaches it is empty"
+    assert outputs(proof)["y"].verdict is Verdict.NO_EVIDENCE
+    assert outputs(proof)["y"].detail == "an empty tensor"
+    assert {shape for item in proof.inputs for _, _, shape in item.shapes} == {(0, 8)}
+
+
+def test_an_output_of_zeros_demands_no_exactness() -> None:
+    def with_factor(factor: float) -> ModelProto:
+        return model(
+            f"""g (float[8] x) => (float[8] y) {{
+              f = Constant<value_float = {factor}>()
+              a = Abs(x)
+              y = Mul(a, f)
+            }}"""
+        )
+
+    assert (
+        outputs(check(with_factor(0.0), candidate=with_factor(1e-9)))["y"].verdict is Verdict.PASS
+    )
+    found = outputs(check(with_factor(0.0), candidate=with_factor(1e-3)))["y"]
+    assert found.verdict is Verdict.FAIL
+
+
+def test_a_failure_shows_the_worst_set_of_usual_scale_and_names_it() -> None:
+    shifted = model(
+        """g (float[8] x) => (float[8] y) {
+          c = Constant<value_float = 0.01>()
+          r = Relu(x)
+          y = Add(r, c)
+        }"""
+    )
+    relu = model("g (float[8] x) => (float[8] y) { y = Relu(x) }")
+    found = outputs(check(relu, candidate=shifted))["y"]
+    assert found.worst_set in ("normal", "negated", "wide", "ones")
+    assert found.detail == f"in input set `{found.worst_set}`"
+    assert found.measured is not None
+    assert found.measured.rms > 0.1, "not the set of tiny values, where 0.01 is off by more"
