@@ -21,6 +21,8 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 BUILD_TYPE = "urn:oprep:convert:1"
+MOST = {"rtol": 1e3, "atol": 1e30}
+"""No tolerance of a sidecar is larger: it would let anything pass."""
 
 
 def site_entry(match: Match) -> dict[str, Any]:
@@ -135,11 +137,28 @@ def read_sidecar(artifact: Path) -> dict[str, Any] | None:
                   data["predicate"]["buildDefinition"]["resolvedDependencies"]}  # fmt: skip
         for site in sites:
             _ = site["rule"], site["site"], site["region"], site["outputs"], site["reads"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+            _check_tolerance(site.get("tolerance"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        cause = str(error) if isinstance(error, OddTolerance) else ""
         raise OprepError(
             f"`{path.name}` is no sidecar of oprep",
             path.name,
+            (cause,) if cause else (),
             help="delete it to compare the outputs only, or convert again",
             exit_code=ExitCode.MODEL,
         ) from error
     return {"sites": sites, "subject": subject, "inputs": inputs}
+
+
+class OddTolerance(ValueError):
+    """A tolerance that no conversion would have written."""
+
+
+def _check_tolerance(tolerance: Any) -> None:
+    if tolerance is None:
+        return
+    for key, most in MOST.items():
+        value = tolerance[key]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= most:
+            raise OddTolerance(f"{key} is {value!r:.40}, a number from 0 to {most:g} is wanted")

@@ -13,11 +13,13 @@ from oprep.converters.files import read_input_set, save_input_set, sidecar_name
 from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_recount import recount
 from oprep.converters.frontends.onnx_sites import plan_of_sites
+from oprep.converters.given import check_given
 from oprep.converters.prove import Proof, prove
 from oprep.converters.report import Report
 from oprep.converters.runs import Loadable
 from oprep.converters.settings import Settings, versions
 from oprep.converters.sidecar import read_sidecar
+from oprep.converters.signature import signature
 from oprep.converters.verdicts import verified
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -33,14 +35,18 @@ Sets = list[tuple[str, dict[str, Any]]]
 
 def given_inputs(inputs: Sequence[Any], model: OnnxModel) -> Sets:
     """Read the input sets that the user gave, and name their arrays as the model does."""
-    names = model.input_names()
+    if not inputs:
+        return []
+    names, found = model.input_names(), signature(model.proto)
     sets: Sets = []
     for item in inputs:
         if isinstance(item, Mapping):
             sets.append((f"given {len(sets)}", dict(item)))
             continue
         for source in read_input_set(Path(item)):
-            sets.append((source.name, source.bind(names)))
+            arrays = source.bind(names)
+            check_given(found, arrays, f"{Path(item).name}, input set `{source.name}`")
+            sets.append((source.name, arrays))
     return sets
 
 
@@ -124,12 +130,13 @@ def verify(
     plan = None
     if sidecar is None:
         notes.append("the converted model has no sidecar, so its outputs alone are compared")
-    elif sidecar["subject"].get(after.name) not in (None, after.sha256) or (
-        before.sha256 not in sidecar["inputs"].values()
-    ):
-        notes.append("the sidecar is of other files, so the outputs alone are compared")
+    elif after.sha256 not in sidecar["subject"].values():
+        notes.append("the sidecar is of other bytes, so the outputs alone are compared")
+    elif before.sha256 not in sidecar["inputs"].values():
+        notes.append("the sidecar is of another original, so the outputs alone are compared")
     else:
         plan = plan_of_sites(before, after, sidecar["sites"])
+        notes += _notes_on_sites(sidecar["sites"], before, after)
     subject = Subject(
         before.proto,
         Loadable(before.data, before.folder),
@@ -149,6 +156,26 @@ def verify(
     return report.with_seconds(round(time.monotonic() - started, 3)) if timings else report
 
 
+def _notes_on_sites(
+    sites: Sequence[Mapping[str, Any]], before: OnnxModel, after: OnnxModel
+) -> list[str]:
+    """Say what is taken from the sidecar on trust, and what it leaves out."""
+    own = {(item.domain, item.name) for item in before.proto.functions}
+    new = [f"`{item.domain}::{item.name}`" for item in after.proto.functions
+           if (item.domain, item.name) not in own]  # fmt: skip
+    if not sites and new:
+        return [f"the sidecar records no sites, though the converted model has {', '.join(new[:3])}"
+                ", so the outputs alone are compared"]  # fmt: skip
+    places: dict[str, None] = {}
+    for site in sites:
+        if site.get("tolerance"):
+            tolerance = site["tolerance"]
+            place = f" ({site['tolerance_source']})" if site.get("tolerance_source") else ""
+            places[f"rtol {tolerance['rtol']:g}, atol {tolerance['atol']:g} of `{site['rule']}`"
+                   f"{place}"] = None  # fmt: skip
+    return [f"tolerance taken from the sidecar: {place}" for place in places]
+
+
 def _check_provenance(
     sidecar: Mapping[str, Any] | None, before: OnnxModel, after: OnnxModel
 ) -> None:
@@ -164,7 +191,8 @@ def _check_provenance(
     digests = set(sidecar["subject"].values())
     for name, now in hashes.items():
         if now not in digests:
-            said = sidecar["subject"].get(name, "nothing")
+            named = sidecar["subject"].get(name)
+            said = named or next(iter(sidecar["subject"].values()), "nothing")
             raise _mismatch(name, after, f"sha256 {said[:16]}… in the sidecar, {now[:16]}… now")
     if before.sha256 not in sidecar["inputs"].values():
         raise _mismatch(before.name, after, f"sha256 {before.sha256[:16]}… is not among its inputs")

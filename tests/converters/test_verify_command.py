@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ from onnx import numpy_helper
 
 from oprep.converters.pipeline import convert, verify
 from oprep.converters.report import Report, Verdict
+from oprep.converters.sidecar import read_sidecar
 from oprep.opsets.errors import ExitCode, OprepError
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
@@ -143,3 +146,94 @@ def test_a_copy_elsewhere_verifies_with_its_sidecar(tmp_path: Path) -> None:
     for path in (output, output.with_name("out.onnx.oprep.json")):
         shutil.copy(path, other / path.name)
     assert verify(SAMPLES / "encoder.onnx", other / "out.onnx", provenance=True).ok
+
+
+def edited(output: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the sidecar says of its sites."""
+    path = output.with_name(f"{output.name}.oprep.json")
+    data = json.loads(path.read_text())
+    change(data["predicate"]["buildDefinition"]["internalParameters"])
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "tolerance",
+    [
+        {"rtol": float("nan"), "atol": 0.0},
+        {"rtol": -1e-3, "atol": 0.0},
+        {"rtol": float("inf"), "atol": 0.0},
+        {"rtol": 1e300, "atol": 0.0},
+        {"rtol": 0.0, "atol": 1e300},
+        {"rtol": True, "atol": 0.0},
+        {"rtol": "1", "atol": 0.0},
+        {"rtol": 1e-3},
+        "1e-3",
+    ],
+)
+def test_a_tolerance_that_is_none_makes_the_sidecar_broken(tolerance: Any, tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    output.write_bytes(b"")
+    (tmp_path / "out.onnx.oprep.json").write_text(json.dumps(sidecar_with(tolerance)))
+    with pytest.raises(OprepError, match="is no sidecar") as caught:
+        read_sidecar(output)
+    assert caught.value.exit_code == ExitCode.MODEL
+
+
+def sidecar_with(tolerance: Any) -> dict[str, Any]:
+    site = {"rule": "r", "site": "s", "region": [], "outputs": ["y"], "reads": ["x"]}
+    build = {
+        "internalParameters": {"sites": [{**site, "tolerance": tolerance}]},
+        "resolvedDependencies": [],
+    }
+    return {"subject": [], "predicate": {"buildDefinition": build}}
+
+
+def test_a_tolerance_that_a_rule_may_have_is_read(tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    for tolerance in (None, {"rtol": 10, "atol": 0.5}, {"rtol": 0.0, "atol": 0.0}):
+        (tmp_path / "out.onnx.oprep.json").write_text(json.dumps(sidecar_with(tolerance)))
+        found = read_sidecar(output)
+        assert found is not None
+        assert found["sites"][0]["tolerance"] == tolerance
+
+
+def test_tolerances_of_the_sidecar_are_said_to_be_its_own(tmp_path: Path) -> None:
+    output = converted(tmp_path, "encoder.onnx", "gelu.toml")
+    assert not any("tolerance" in n for n in verify(SAMPLES / "encoder.onnx", output).notes)
+
+    def loosen(parameters: dict[str, Any]) -> None:
+        for site in parameters["sites"]:
+            site["tolerance"] = {"rtol": 0.5, "atol": 0.0}
+
+    edited(output, loosen)
+    notes = verify(SAMPLES / "encoder.onnx", output).notes
+    assert "tolerance taken from the sidecar: rtol 0.5, atol 0 of `gelu-erf`" in notes
+
+
+def test_a_sidecar_without_sites_is_not_silence(tmp_path: Path) -> None:
+    output = converted(tmp_path, "encoder.onnx", "gelu.toml")
+    edited(output, lambda parameters: parameters.update(sites=[]))
+    report = verify(SAMPLES / "encoder.onnx", output)
+    assert checks(report, "sites_close") == []
+    assert any(note.startswith("the sidecar records no sites, though") for note in report.notes)
+
+
+def test_files_are_known_by_their_hashes_not_by_their_names(tmp_path: Path) -> None:
+    output = converted(tmp_path, "encoder.onnx", "gelu.toml")
+    renamed, original = tmp_path / "other.onnx", tmp_path / "before.onnx"
+    shutil.copy(output, renamed)
+    shutil.copy(output.with_name("out.onnx.oprep.json"), tmp_path / "other.onnx.oprep.json")
+    shutil.copy(SAMPLES / "encoder.onnx", original)
+    report = verify(original, renamed, provenance=True)
+    assert len(checks(report, "sites_close")) == 4
+    model = onnx.load(renamed)
+    model.doc_string = "changed"
+    renamed.write_bytes(model.SerializeToString())
+    report = verify(original, renamed)
+    assert checks(report, "sites_close") == []
+    assert "the sidecar is of other bytes, so the outputs alone are compared" in report.notes
+    sidecar = json.loads((tmp_path / "other.onnx.oprep.json").read_text())
+    real = sidecar["subject"][0]["digest"]["sha256"]
+    with pytest.raises(OprepError) as caught:
+        verify(original, renamed, provenance=True)
+    assert real[:16] in caught.value.notes[0]
