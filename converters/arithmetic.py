@@ -7,26 +7,13 @@ variable of the pattern stands for something that is itself a product or a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from oprep.converters.graph import PRODUCT, SUM, Attribute, Constant
+from oprep.converters.cuts import Cut, close, cuts, full_cut
+from oprep.converters.graph import PRODUCT, SUM, Attribute
 from oprep.converters.normal import Wanted
 from oprep.converters.state import Matcher, ScaledMatcher, ScaledThen, State, Then, show
-
-OPENED = 8
-KEPT = 1024
-"""Cuts that are remembered: what is near is asked for again, what is far away is not."""
-
-
-class Cut(NamedTuple):
-    """A value as `number * leaf ** power * …` (product) or `number + factor * leaf + …` (sum)."""
-
-    number: float
-    width: float
-    leaves: dict[Any, float]
-    nodes: tuple[int, ...]
-    constants: tuple[tuple[Constant, Any, int, float], ...]
 
 
 class Factor(NamedTuple):
@@ -37,141 +24,6 @@ class Factor(NamedTuple):
     scaled: ScaledMatcher | None
     slot: int
     arithmetic: bool
-
-
-def close(got: float, wanted: float, width: float) -> bool:
-    """Tell whether two numbers are equal within a relative width (and rounding of our own)."""
-    return got == wanted or abs(got - wanted) <= (width + 1e-15) * abs(wanted)
-
-
-def full_cut(state: State, value: Any, kind: str) -> Cut:
-    """Open every node of the tree at `value`, root first, at most `OPENED`; cached."""
-    known = state.products if kind == PRODUCT else state.sums
-    cut: Cut | None = known.get(value)
-    if cut is None:
-        if len(known) > KEPT:
-            known.clear()
-        cut = known[value] = _full_cut(state, value, kind)
-    return cut
-
-
-def _full_cut(state: State, value: Any, kind: str) -> Cut:
-    """Do what the first of `cuts` does, in a loop: this is the hot path of matching."""
-    product = kind == PRODUCT
-    number, width = (1.0 if product else 0.0), 0.0
-    leaves: dict[Any, float] = {}
-    nodes: list[int] = []
-    constants: list[tuple[Constant, Any, int, float]] = []
-    work: list[tuple[Any, float, int]] = [(value, 1, -1)]
-    constant_of, producer, kinds, ops = (
-        state.view.constant, state.producer, state.arithmetic, state.ops
-    )  # fmt: skip
-    simple, inputs, possible = state.view.simple, state.inputs, state.view.constant_values
-    for value, power, reader in work:
-        if possible is None or value in possible:
-            constant = constant_of(value)
-            found = None if constant is None else _number(constant, power, kind)
-            if constant is not None and found is not None:
-                number = number * found if product else number + found
-                more = constant.width if power in (1, -1) else constant.width * abs(power)
-                width = width + more if product else max(width, more)
-                constants.append((constant, value, reader, power))
-                continue
-        node = producer.get(value)
-        if node is not None and kinds.get(ops[node]) == kind and len(nodes) < OPENED:
-            exponents = simple.get(ops[node])
-            if exponents is not None and len(inputs[node]) == 2 and power == int(power):
-                nodes.append(node)
-                left, right = inputs[node]
-                work.append((left, power, node))
-                work.append((right, exponents * power, node))
-                continue
-            opened = state.view.open(node)
-            if opened is not None and power == int(power):
-                if abs(power) != 1 and any(e != int(e) for _, e in opened.parts):
-                    leaves[value] = _joined(leaves.get(value), power)
-                    continue
-                if product and opened.coefficient != 1.0:
-                    number *= opened.coefficient**power
-                nodes.append(node)
-                for part, exponent in opened.parts:
-                    work.append((part, exponent * power, node))
-                continue
-        leaves[value] = power if value not in leaves else _joined(leaves[value], power)
-    return Cut(number, width, leaves, tuple(nodes), tuple(constants))
-
-
-def cuts(state: State, value: Any, kind: str) -> Iterator[Cut]:
-    """Yield every way to read the tree at `value`, the most opened one first."""
-    neutral = 1.0 if kind == PRODUCT else 0.0
-    yield from _cuts(state, [(value, 1, -1)], Cut(neutral, 0.0, {}, (), ()), kind)
-
-
-def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str) -> Iterator[Cut]:
-    if not work:
-        yield cut
-        return
-    state.step()
-    (value, power, reader), rest = work[0], work[1:]
-    constant = state.view.constant(value)
-    if constant is not None and (number := _number(constant, power, kind)) is not None:
-        folded = cut.number * number if kind == PRODUCT else cut.number + number
-        seen = (*cut.constants, (constant, value, reader, power))
-        width = cut.width + constant.width * abs(power) if kind == PRODUCT else constant.width
-        yield from _cuts(
-            state, rest, Cut(folded, max(width, cut.width), cut.leaves, cut.nodes, seen), kind
-        )
-        return
-    node = state.producer.get(value)
-    if node is not None and len(cut.nodes) < OPENED and state.arithmetic.get(state.ops[node]):
-        opened = state.view.open(node)
-        rooted = opened is not None and any(e != int(e) for _, e in opened.parts)
-        if opened is not None and opened.kind == kind and float(power).is_integer() and (
-            abs(power) == 1 or not rooted
-        ):  # fmt: skip
-            scale = opened.coefficient**power if kind == PRODUCT else 1.0
-            parts = [(part, exponent * power, node) for part, exponent in opened.parts]
-            inner = Cut(
-                cut.number * scale if kind == PRODUCT else cut.number,
-                cut.width,
-                cut.leaves,
-                (*cut.nodes, node),
-                cut.constants,
-            )
-            yield from _cuts(state, [*rest, *parts], inner, kind)
-    leaves = dict(cut.leaves)
-    leaves[value] = _joined(leaves.get(value), power)
-    yield from _cuts(state, rest, cut._replace(leaves=leaves), kind)
-
-
-def _joined(old: float | None, power: float) -> float:
-    """Add the powers of one value; NaN, which nothing matches, where that would change its meaning.
-
-    `a - a` and `a / a` are not nothing (NaN, inf, and the shape of `a`), and a squared root is
-    undefined where its argument is negative.
-    """
-    if old is None:
-        return power
-    total = old + power
-    whole = float(old).is_integer() and float(power).is_integer()
-    return total if whole and total else float("nan")
-
-
-def _number(constant: Constant, power: float, kind: str) -> float | None:
-    scalar = constant.scalar
-    if not isinstance(scalar, int | float) or isinstance(scalar, bool):
-        return None
-    if kind == SUM:
-        return float(scalar) * power
-    if power == 1:
-        return float(scalar)
-    if scalar == 0 and power < 0:
-        return None
-    try:
-        number = float(scalar) ** power
-    except OverflowError:
-        return None
-    return None if isinstance(number, complex) else number
 
 
 def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from oprep.converters.arithmetic import (
     Factor,
     TermPattern,
-    close,
     exactly,
     product_matcher,
     sum_matcher,
 )
-from oprep.converters.calls import Guarded, NodeForm, guarded, node_matcher
-from oprep.converters.graph import PRODUCT, SUM, Attribute
+from oprep.converters.calls import guarded, node_matcher
+from oprep.converters.expand import Bound, Dialect, Output, Said, expand, inlined
+from oprep.converters.forms import Guarded, NodeForm
+from oprep.converters.graph import PRODUCT, SUM
+from oprep.converters.leaves import (
+    anything,
+    node_of,
+    number_matcher,
+    variable,
+    variable_or_stripped,
+)
 from oprep.converters.normal import (
     COMPARED,
     ONE,
@@ -24,12 +31,10 @@ from oprep.converters.normal import (
     Product,
     Sum,
     Term,
-    Wanted,
     normalise,
     number_of,
-    substitute,
 )
-from oprep.converters.state import Matcher, ScaledMatcher, State, Then, show
+from oprep.converters.state import Matcher, ScaledMatcher, State, Then
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import free_variables
 from oprep.opsets.rule import Rule
@@ -48,29 +53,8 @@ from oprep.opsets.syntax import (
 )
 
 EXPANDED = 256
-RANDOM = frozenset({
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-    "Multinomial", "Dropout", "dropout", "bernoulli", "rand_like", "randn_like",
-})  # fmt: skip
 EXACT = {**COMPARED, "+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow", "%": "remainder",
          "//": "floor_divide"}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Output `index` of the call that statement `statement` makes; one node for all its outputs."""
-
-    call: Call
-    statement: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A named value: what matches `inner` is bound to `name`."""
-
-    name: str
-    inner: Any
 
 
 Level: TypeAlias = tuple[str, Any]
@@ -113,18 +97,6 @@ class Root:
     matcher: Matcher
     ops: frozenset[str]
     kinds: frozenset[str]
-
-
-class Dialect(Protocol):
-    """What a front-end says of the ops behind the names in a pattern."""
-
-    def forms(self, call: Call, rule: Rule) -> list[NodeForm | Expression | Guarded]:
-        """Give the ways in which this graph's framework and opset can say a call."""
-
-    def why(self, call: Call) -> str:
-        """Say why a call has no form here."""
-
-    arithmetic: Mapping[str, str]
 
 
 class Unsayable(Exception):
@@ -191,131 +163,6 @@ def _key(root: Any, exact: bool) -> Any:
     return root if exact or isinstance(root, Bound | Output | Said | Guarded) else normalise(root)
 
 
-def inlined(equation: Equation, wanted: set[str]) -> Iterator[Any]:
-    """Put statements in place of their names; a name that is asked for becomes `Bound`."""
-    returned = {item.name for item in equation.results if isinstance(item, Name)}
-    wanted = wanted | {
-        statement.targets[0] for statement in equation.statements if _random(statement.value)
-    }
-    values: dict[str, Any] = {}
-    for number, statement in enumerate(equation.statements):
-        value = substitute(statement.value, values)
-        if len(statement.targets) == 1:
-            name = statement.targets[0]
-            keep = name in returned or name in wanted
-            values[name] = Bound(name, value) if keep and not isinstance(value, Name) else value
-            continue
-        if not isinstance(value, Call):
-            continue
-        for index, name in enumerate(statement.targets):
-            values[name] = Bound(name, Output(value, number, index))
-    for result in equation.results:
-        yield substitute(result, values)
-
-
-def _random(value: Expression) -> bool:
-    """Tell whether a statement draws random numbers: its name is one value, never two draws."""
-    return any(call.function in RANDOM for call in _calls(value))
-
-
-def expand(roots: list[Any], dialect: Dialect, rule: Rule) -> Iterator[list[Any]]:
-    """Yield the roots with each call that has equation forms replaced by each of them."""
-    for position, root in enumerate(roots):
-        found = _first_equation(root, dialect, rule)
-        if found is None:
-            continue
-        call, forms = found
-        for form in forms:
-            changed = [_replace(item, call, form) for item in roots]
-            yield from expand(changed, dialect, rule)
-        del position
-        return
-    yield roots
-
-
-class Said:
-    """A call whose node forms are settled, so that expanding it again ends."""
-
-    __slots__ = ("call", "forms")
-
-    def __init__(self, call: Call, forms: tuple[NodeForm, ...]) -> None:
-        """Settle on node forms for a call."""
-        self.call, self.forms = call, forms
-
-    def __eq__(self, other: object) -> bool:
-        """Compare call and forms."""
-        return isinstance(other, Said) and (self.call, self.forms) == (other.call, other.forms)
-
-    def __hash__(self) -> int:
-        """Hash the call."""
-        return hash(self.call)
-
-
-def _first_equation(item: Any, dialect: Dialect, rule: Rule) -> tuple[Call, list[Any]] | None:
-    for call in _calls(item):
-        forms = dialect.forms(call, rule)
-        equations = [form for form in forms if not isinstance(form, NodeForm)]
-        if equations:
-            nodes = tuple(form for form in forms if isinstance(form, NodeForm))
-            return call, [*equations, *([Said(call, nodes)] if nodes else [])]
-    return None
-
-
-def _calls(item: Any) -> Iterator[Call]:
-    match item:
-        case Call() as call:
-            yield call
-            for part in (*call.arguments, *(value for _, value in call.keywords)):
-                yield from _calls(part)
-        case Binary(_, left, right):
-            yield from _calls(left)
-            yield from _calls(right)
-        case Unary(_, operand):
-            yield from _calls(operand)
-        case ListOf(items):
-            for part in items:
-                yield from _calls(part)
-        case Bound(_, inner) | Guarded(inner):
-            yield from _calls(inner)
-        case Output(call):
-            for part in (*call.arguments, *(value for _, value in call.keywords)):
-                yield from _calls(part)
-        case Said():
-            for part in (*item.call.arguments, *(value for _, value in item.call.keywords)):
-                yield from _calls(part)
-
-
-def _replace(item: Any, call: Call, by: Any) -> Any:
-    if item == call and isinstance(item, Call):
-        return by
-    match item:
-        case Call(function, arguments, keywords, domain, at):
-            return Call(function, tuple(_replace(part, call, by) for part in arguments),
-                        tuple((key, _replace(value, call, by)) for key, value in keywords),
-                        domain, at)  # fmt: skip
-        case Binary(operator, left, right, at):
-            return Binary(operator, _replace(left, call, by), _replace(right, call, by), at)
-        case Unary(operator, operand, at):
-            return Unary(operator, _replace(operand, call, by), at)
-        case ListOf(items, at):
-            return ListOf(tuple(_replace(part, call, by) for part in items), at)
-        case Bound(name, inner):
-            return Bound(name, _replace(inner, call, by))
-        case Guarded(inner, presets, names, dtypes):
-            return Guarded(_replace(inner, call, by), presets, names, dtypes)
-        case Said():
-            return Said(_arguments_replaced(item.call, call, by), item.forms)
-        case Output(inner, statement, index):
-            return Output(_arguments_replaced(inner, call, by), statement, index)
-    return item
-
-
-def _arguments_replaced(inner: Call, call: Call, by: Any) -> Call:
-    return Call(inner.function, tuple(_replace(part, call, by) for part in inner.arguments),
-                tuple((key, _replace(value, call, by)) for key, value in inner.keywords),
-                inner.domain, inner.at)  # fmt: skip
-
-
 class _Builder:
     """Turn one expanded equation into matchers and anchors."""
 
@@ -378,9 +225,9 @@ class _Builder:
             self.arithmetic = True
             return exactly(self.product(term, levels), term.coefficient)
         if isinstance(term, Name):
-            return _any if term.name == "_" else _variable(self.slot(term.name))
+            return anything if term.name == "_" else variable(self.slot(term.name))
         if isinstance(term, Number | Literal | ListOf):
-            return _number(term)
+            return number_matcher(term)
         if isinstance(term, Maybe | Rest):
             raise OprepError(
                 f"`{term.name}` with `?` or `*` may only stand as an argument of a call",
@@ -452,7 +299,7 @@ class _Builder:
             lone = inner[0][0] if len(inner) == 1 and inner[0][1] == 1 else None
             if isinstance(lone, Name) and lone.name != "_":
                 slot = self.slot(lone.name)
-                scaled = _variable_or_stripped(slot, self.product(Product(ONE, inner), levels))
+                scaled = variable_or_stripped(slot, self.product(Product(ONE, inner), levels))
                 terms.append(TermPattern(coefficient.value, coefficient.width, scaled, slot, True))
                 continue
             scaled = self.product(Product(ONE, inner), (level, *levels))
@@ -483,144 +330,7 @@ class _Builder:
         for form in forms:
             run = node_matcher(form, lambda part: self.matcher(part, below), self.slot)
             by_op.setdefault(form.op, []).append(run)
-        return _node(by_op, output, key)
-
-
-def _node(by_op: Mapping[str, list[Any]], output: int, key: int) -> Matcher:
-    ops = ", ".join(f"`{op}`" for op in sorted(by_op))
-
-    def match(state: State, value: Any, then: Then) -> bool:
-        node = state.producer.get(value)
-        runs = by_op.get(state.ops[node]) if node is not None else None
-        if node is None or runs is None:
-            return state.why is not None and state.why.note(
-                state, _other(state, value, node, ops), 0.1
-            )
-        outputs = state.outputs[node]
-        if output >= len(outputs) or outputs[output] != value:
-            return state.why is not None and state.why.note(
-                state, f"`{state.view.value_name(value)}` is another output of its node", 0.2
-            )
-        known = state.calls.get(key, -1) if key >= 0 else -1
-        if known >= 0:
-            return known == node and then()
-        state.step()
-        state.nodes.append(node)
-        if key >= 0:
-            state.calls[key] = node
-        for run in runs:
-            if run(state, node, then):
-                return True
-        state.nodes.pop()
-        if key >= 0:
-            del state.calls[key]
-        return False
-
-    return match
-
-
-def _other(state: State, value: Any, node: int | None, ops: str) -> str:
-    name = state.view.value_name(value)
-    if node is not None:
-        return f"`{name}` comes from `{state.ops[node]}`, the rule wants {ops}"
-    constant = state.view.constant(value)
-    if constant is not None and constant.scalar is not None:
-        return f"`{name}` is the constant {show(constant.scalar)}, the rule wants {ops}"
-    return f"`{name}` comes from no node of this graph, the rule wants {ops}"
-
-
-def _any(state: State, value: Any, then: Then) -> bool:
-    return then()
-
-
-def _variable(index: int) -> Matcher:
-    def match(state: State, value: Any, then: Then) -> bool:
-        slots = state.slots
-        old = slots[index]
-        if old is None:
-            slots[index] = value
-            if then():
-                return True
-            slots[index] = None
-            return False
-        if old == value or _equal_constants(state, old, value):
-            return then()
-        return state.why is not None and state.why.note(state, _differs(state, old, value), 0.6)
-
-    return match
-
-
-def _equal_constants(state: State, old: Any, value: Any) -> bool:
-    constant = state.view.constant(value)
-    if constant is None:
-        return False
-    if isinstance(old, Attribute):
-        return bool(constant.scalar is not None and repr(constant.scalar) == repr(old.value))
-    other = state.view.constant(old) if isinstance(old, str) else None
-    return other is not None and (other.dtype, other.shape, repr(other.items)) == (
-        constant.dtype, constant.shape, repr(constant.items)
-    )  # fmt: skip
-
-
-def _differs(state: State, old: Any, value: Any) -> str:
-    got = state.view.value_name(value)
-    if isinstance(old, Attribute):
-        return f"`{got}` is not {show(old.value)}"
-    return f"`{got}` differs from `{state.view.value_name(old)}`, the rule wants one value"
-
-
-def _variable_or_stripped(slot: int, stripped: ScaledMatcher) -> ScaledMatcher:
-    """Bind a term as it stands, else what is left of it without its constant factor."""
-    whole = _variable(slot)
-
-    def match(state: State, value: Any, then: Callable[[float, float], bool]) -> bool:
-        if whole(state, value, lambda: then(1.0, 0.0)):
-            return True
-        node = state.producer.get(value)
-        if node is None or state.arithmetic.get(state.ops[node]) != PRODUCT:
-            return False
-        return stripped(state, value, then)
-
-    return match
-
-
-def _number(term: Number | Literal | ListOf) -> Matcher:
-    from oprep.converters.calls import equal_plain, plain_of
-    from oprep.converters.normal import digits_width, literal
-
-    wanted = (
-        Wanted(term.value, digits_width(term), term.text)
-        if isinstance(term, Number)
-        else literal(term)
-    )
-    text = wanted.text if isinstance(wanted, Wanted) else show(wanted)
-
-    def match(state: State, value: Any, then: Then) -> bool:
-        constant = state.view.constant(value)
-        name = state.view.value_name(value) if state.why is not None else ""
-        if constant is None:
-            return state.why is not None and state.why.note(
-                state, f"{state.view.not_constant(value)}, the rule wants {text}", 0.3
-            )
-        got = constant.scalar if isinstance(wanted, Wanted) else plain_of(constant)
-        if isinstance(wanted, Wanted):
-            equal = isinstance(got, int | float) and close(
-                float(got), float(wanted.value), wanted.width + constant.width
-            )
-        else:
-            equal = equal_plain(wanted, got)
-        if equal:
-            node = state.nodes[-1] if state.nodes else -1
-            state.constants.append((constant, value, node))
-            if then():
-                return True
-            state.constants.pop()
-            return False
-        return state.why is not None and state.why.note(
-            state, f"constant {show(got)} (`{name}`) where {text} is wanted", 0.5
-        )
-
-    return match
+        return node_of(by_op, output, key)
 
 
 def _operator(term: Binary | Unary) -> Call:

@@ -12,11 +12,12 @@ from oprep.converters.frontends.onnx_bodies import (
     import_in_functions,
     opset_of,
 )
-from oprep.converters.frontends.onnx_dialect import OnnxDialect, bare_call
+from oprep.converters.frontends.onnx_dialect import OnnxDialect
 from oprep.converters.frontends.onnx_external import small_tensor
 from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView
 from oprep.converters.frontends.onnx_lint import lint
 from oprep.converters.frontends.onnx_model import OnnxModel
+from oprep.converters.frontends.onnx_named import bare_call
 from oprep.converters.frontends.onnx_regions import region_matches
 from oprep.converters.frontends.onnx_replacement import Replacement
 from oprep.converters.frontends.onnx_rewrite import Names, rewrite

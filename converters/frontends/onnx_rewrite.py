@@ -16,7 +16,7 @@ from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView
 from oprep.converters.frontends.onnx_lint import lint
 from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.match import Match
-from oprep.converters.plan import settle
+from oprep.converters.overlaps import settle
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
