@@ -11,6 +11,7 @@ from oprep.converters.runs import Trouble
 ORIGINAL, CANDIDATE, REPLACEMENT = "the original", "the candidate", "the replacement"
 NO_KERNEL = "has no kernel"
 UNREACHED = "no input set reaches it: "
+NOT_GENERATED = "which is not generated"
 EMPTY = "every value that reaches it is empty"
 WITHOUT_RESULT = (Verdict.CANNOT_RUN, Verdict.CRASHED, Verdict.TIMED_OUT)
 
@@ -55,6 +56,8 @@ def fact(check: CheckResult, place: str) -> str:
     if not is_of_replacement(check):
         if NO_KERNEL in check.detail:
             return short(check.detail)
+        if check.detail.endswith(NOT_GENERATED):
+            return f"no inputs could be made: {check.detail}"
         said = {
             Verdict.TIMED_OUT: "timed out",
             Verdict.CRASHED: "crashed",

@@ -227,10 +227,7 @@ def test_a_branch_that_nothing_reaches_is_named_in_the_help(tmp_path: Path) -> N
         "else_branch = e () => (float[N] b) { b = Neg(x) }> }"
     )
     error = refused(tmp_path, text, rules("relu(x)"))
-    assert (
-        error.message == "the replacement has no evidence at site `Relu#0 in If#4.then_branch`"
-        or ("has no evidence at site" in error.message)
-    )
+    assert "has no evidence at site" in error.message
     assert error.help.startswith("give inputs that reach `then_branch` of If `y` (condition `c`)")
 
 
@@ -274,6 +271,16 @@ def test_a_shape_that_does_not_fit_is_refused_with_the_file_before_anything_runs
     assert caught.value.message == "input `x` has the wrong shape"
     assert "in.npz" in caught.value.where
     assert caught.value.notes == ("the model wants [2, 8], the file has [3, 8]",)
+
+
+def test_inputs_that_are_not_made_up_are_no_fault_of_the_original(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> g (optional(float[2]) o) => (float[2] y) '
+        "{ q = OptionalGetElement(o) y = Relu(q) }"
+    )
+    error = refused(tmp_path, text, rules("relu(x)"))
+    wanted = "no inputs could be made: input `o` is an optional, which is not generated"
+    assert error.message == wanted
 
 
 def test_a_declared_zero_says_that_it_is_empty(tmp_path: Path) -> None:
