@@ -17,11 +17,9 @@ from oprep.converters.twin import TwinSite
 from oprep.opsets.rule import Tolerance
 
 MARGIN = 1.05
-RELATIVE, MIXED = 0.1, 1e-2
-"""No larger rtol is advised: alone, and beside an atol."""
-
-PART_OF_RMS = 0.1
-"""No larger atol is advised: what is off by more computes something else."""
+MOST = 0.1
+"""No larger rtol is advised, nor an atol above this part of the RMS: what is off by more computes
+something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,17 @@ def usual_rms(found: Iterable[Found]) -> float:
 
 def _choice(needs: Sequence[float], rms: float) -> Tolerance | None:
     alone = rounded_up(needs[0])
-    if alone <= RELATIVE:
+    if alone <= MOST:
         return Tolerance(alone, 0.0)
-    for atol, need in zip(ATOLS[1:], needs[1:], strict=True):
-        if atol > PART_OF_RMS * rms:
-            return None
-        if rounded_up(need) <= MIXED:
-            return Tolerance(rounded_up(need), atol)
-    return None
+    pairs = [
+        (rounded_up(need), atol)
+        for atol, need in zip(ATOLS, needs, strict=True)
+        if need < math.inf and rms and atol <= MOST * rms
+    ]
+    if not pairs:
+        return None
+    rtol, atol = min(pairs, key=lambda pair: pair[0] + pair[1] / rms)
+    return Tolerance(rtol, atol) if rtol <= MOST else None
 
 
 def rounded_up(value: float) -> float:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 Atols: TypeAlias = "Callable[[int, int], Array]"
 """Gives the atol of the flat elements from a first to a last one."""
 
-ATOLS = (0.0, *(10.0**power for power in range(-9, 4)))
+ATOLS = (
+    0.0,
+    *(float(f"1e{power}") for power in range(-9, -5)),
+    *(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 2, 5)),
+)
 """The atols for which a comparison says what rtol would pass."""
 
 

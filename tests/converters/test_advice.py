@@ -61,6 +61,7 @@ def refused(folder: Path, text: str, rule: str, **options: Any) -> OprepError:
         (RELU, "where(x > 50, x - 1, relu(x))", "Relu(x)"),
         (GELU, "0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))", ERF),
         (GELU, "0.5 * x * (1 + erf(x / sqrt(2))) * 1.01", ERF),
+        (GELU, "0.51 * x * (1 + erf(x / sqrt(2)))", ERF),
     ],
 )
 def test_the_advised_tolerance_passes_at_the_first_try(
