@@ -49,9 +49,9 @@ def advised(found: Sequence[Found]) -> dict[str, Tolerance]:
 
 
 def usual_rms(found: Iterable[Found]) -> float:
-    """Give the largest RMS of the original's values, in sets of the size a model is used with."""
+    """Give the least RMS of the original's values, in sets of the size a model is used with."""
     numbers = [item.comparison.numbers for item in found if item.usual]
-    return max((item.rms for item in numbers if item is not None), default=0.0)
+    return min((item.rms for item in numbers if item is not None and item.rms), default=0.0)
 
 
 def _choice(needs: Sequence[float], rms: float) -> Tolerance | None:
