@@ -66,8 +66,19 @@ def figures(check: CheckResult) -> str:
     elif not math.isfinite(off):
         parts = [_pair(measured) + place(measured)]
     else:
-        parts = [_pair(measured) + place(measured), f"off by {short(off)}, {allowed(check)}"]
+        parts = [_pair(measured) + place(measured), _off_by(off, check)]
     return ", ".join([*parts, *remarks(check)])
+
+
+def _off_by(off: float, check: CheckResult) -> str:
+    """Say how far off and what is allowed, with as many digits as tell them apart."""
+    if not check.allowed:
+        return f"off by {short(off)}, exact"
+    for digits in (1, 2, 3, 5, 8):
+        here, there = f"{off:.{digits}e}", f"{check.allowed:.{digits}e}"
+        if here != there:
+            break
+    return f"off by {here}, allowed {there}"
 
 
 def differs(measured: Numbers) -> bool:

@@ -50,11 +50,7 @@ def verify(
 
     def call(progress: Progress | None) -> Report:
         from oprep.converters import pipeline
-        from oprep.converters.outputs_apart import Files, named, named_model
 
-        models = (*named_model(before, "the original"), *named_model(after, "the converted model"))
-        read = (*models, *named("the input set", inputs))
-        Files(read, reports=tuple(report), saved=save_inputs).check()
         return pipeline.verify(
             before,
             after,
@@ -69,6 +65,7 @@ def verify(
             save_inputs=save_inputs,
             provenance=provenance,
             timings=timings,
+            also_written=report,
             progress=progress,
         )
 

@@ -8,12 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.arguments import (
+    a_folder,
+    a_path,
+    a_size,
+    input_sets,
+    path_of,
+    several,
+)
 from oprep.converters.checks.subject import Options, Subject
 from oprep.converters.files import read_input_set, save_input_set, sidecar_name
 from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_recount import recount
 from oprep.converters.frontends.onnx_sites import plan_of_sites
 from oprep.converters.given import check_given
+from oprep.converters.outputs_apart import Files, named, named_external, named_model
 from oprep.converters.prove import Proof, prove
 from oprep.converters.report import Report
 from oprep.converters.runs import Loadable
@@ -109,19 +118,34 @@ def verify(
     save_inputs: str | Path | None = None,
     provenance: bool = False,
     timings: bool = False,
+    also_written: Sequence[str | Path] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Compare a converted model with its original, at the sites of its sidecar and end to end.
 
     Models are paths or `onnx.ModelProto`s. With `provenance` the hashes in the sidecar must be
-    those of the files. Raise OprepError where the command would exit with another code than 0.
+    those of the files. `also_written` are files that the caller will write (reports): they must
+    be none of those that are read. Raise OprepError where the command would exit with another
+    code than 0.
     """
     started = time.monotonic()
     say = progress or (lambda step: None)
-    settings = Settings(seed, timeout, tuple(accept), max_rtol, max_atol)
+    inputs, accept = input_sets(inputs, "inputs"), several(accept, "accept")
+    max_bytes = a_size(max_bytes, "max_bytes")
+    external_data_root = a_folder(external_data_root, "external_data_root")
+    save_inputs = a_path(save_inputs, "save_inputs")
+    settings = Settings(seed, timeout, accept, max_rtol, max_atol)
+    models = (
+        *named_model(original, "the original"),
+        *named_model(converted, "the converted model"),
+    )
+    reports = tuple(path_of(item, "also_written") for item in also_written)
+    files = Files((*models, *named("the input set", inputs)), reports=reports, saved=save_inputs)
+    files.check()
     say("load")
     before = onnx_model.open_model(original, max_bytes, external_data_root)
     after = onnx_model.open_model(converted, max_bytes, external_data_root)
+    files.check_read(named_external((*before.external, *after.external)))
     sets = given_inputs(inputs, before)
     sidecar = read_sidecar(after.path) if after.path is not None else None
     notes: list[str] = []

@@ -219,4 +219,5 @@ class Conversion:
             tuple(zip(match.roots, results, strict=True)),
             tuple(dict.fromkeys([*reads, *inner])),
             match.rule.tolerance,
+            tuple(inner),
         )
