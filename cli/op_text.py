@@ -10,6 +10,8 @@ from oprep.cli.figures import count
 from oprep.cli.report_text import rule_lines
 from oprep.converters.report import ModelRecord, OpTable
 
+FEW_GRAPHS = 3
+
 
 @dataclass(frozen=True)
 class Table:
@@ -23,7 +25,7 @@ class Table:
 def op_tables(table: OpTable) -> list[Table]:
     """Give the tables to show: the ops of the model, or the shipped opsets."""
     ops = [
-        (name(op.op), str(op.count), _names(op.dtypes), _names(op.regions), _names(op.rules))
+        (name(op.op), str(op.count), _names(op.dtypes), _where(op.regions), _names(op.rules))
         for op in table.ops
     ]
     opsets = [
@@ -68,6 +70,14 @@ def aligned(table: Table) -> str:
         ]
         text += "  ".join(cells).rstrip() + "\n"
     return text
+
+
+def _where(regions: tuple[str, ...]) -> str:
+    """Name up to three graphs; count them where there are more (`--json` has them all)."""
+    if len(regions) <= FEW_GRAPHS:
+        return _names(regions)
+    nested = len(regions) - ("main" in regions)
+    return f"main, {nested} other graphs" if "main" in regions else f"{nested} graphs"
 
 
 def _names(words: tuple[str, ...]) -> str:

@@ -17,6 +17,8 @@ from oprep.converters.twin import TwinSite
 from oprep.opsets.rule import Tolerance
 
 MARGIN = 1.05
+WORTH = 4
+"""How much looser an rtol alone may be than the tightest pair: it is the easier one to read."""
 MOST = 0.1
 """No larger rtol is advised, nor an atol above this part of the RMS: what is off by more computes
 something else."""
@@ -56,17 +58,15 @@ def usual_rms(found: Iterable[Found]) -> float:
 
 def _choice(needs: Sequence[float], rms: float) -> Tolerance | None:
     alone = rounded_up(needs[0])
-    if alone <= MOST:
-        return Tolerance(alone, 0.0)
     pairs = [
         (rounded_up(need), atol)
         for atol, need in zip(ATOLS, needs, strict=True)
         if need < math.inf and rms and atol <= MOST * rms
     ]
-    if not pairs:
-        return None
-    rtol, atol = min(pairs, key=lambda pair: pair[0] + pair[1] / rms)
-    return Tolerance(rtol, atol) if rtol <= MOST else None
+    best = min(pairs, key=lambda pair: pair[0] + pair[1] / rms, default=None)
+    if alone <= MOST and (best is None or alone <= WORTH * (best[0] + best[1] / rms)):
+        return Tolerance(alone, 0.0)
+    return Tolerance(*best) if best is not None and best[0] <= MOST else None
 
 
 def rounded_up(value: float) -> float:

@@ -21,14 +21,14 @@ def near_misses(
     refused: Sequence[tuple[Match, str]],
 ) -> list[MissRecord]:
     """Look again at every place where a rule could have matched; one reason per anchor node."""
-    best: dict[tuple[int, int], tuple[float, str, str]] = {}
+    best: dict[tuple[int, int], tuple[float, str, str, int]] = {}
     general: dict[str, None] = {}
     for number, view in enumerate(views):
         inside = {node for match in matches if match.view is view for node in match.nodes}
         inside |= {node for match, _ in refused if match.view is view for node in match.nodes}
         state = State(view, 0)
         state.prepare = prepare
-        for compiled in alternatives(view):
+        for number_of_form, compiled in enumerate(alternatives(view)):
             if compiled.missing:
                 general[compiled.missing] = None
                 continue
@@ -43,10 +43,12 @@ def near_misses(
                     continue
                 why = explain_at(state, compiled, anchor, node)
                 key = (number, node)
-                if why.text and why.best > best.get(key, (-1.0, "", ""))[0]:
-                    best[key] = (why.best, view.node_name(node), why.text)
+                if why.text and why.best > best.get(key, (-1.0, "", "", 0))[0]:
+                    best[key] = (why.best, view.node_name(node), why.text, number_of_form)
     ranked = sorted(best.values(), key=lambda item: -item[0])
-    records = [MissRecord(site, text) for _, site, text in ranked]
+    first = {form: item for item in reversed(ranked) for form in (item[3],)}
+    ranked.sort(key=lambda item: first[item[3]] is not item)  # the best of each form leads
+    records = [MissRecord(site, text) for _, site, text, _ in ranked]
     return records or [MissRecord("", text) for text in general]
 
 

@@ -15,8 +15,6 @@ from oprep.converters.overlaps import settle, without_cycles, without_overlaps
 from oprep.converters.report import MissRecord, RuleOutcome, SiteRecord
 from oprep.opsets.rule import Opset, Rule
 
-SHOWN = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -32,6 +30,9 @@ class Candidate:
 
     regions: Callable[[View], list[Match]] | None = None
     """Matches of patterns that name tensors instead of ops."""
+
+    absent: Callable[[], list[str]] | None = None
+    """Why such a pattern matches nowhere."""
 
 
 @dataclass
@@ -68,6 +69,8 @@ class Plan:
             misses += near_misses(
                 self.views, candidate.alternatives, candidate.prepare, self.matches, self.refused
             )
+        if candidate.absent is not None and not own:
+            misses += [MissRecord("", reason) for reason in candidate.absent()]
         return _outcome(candidate, own, met, misses)
 
     def for_matches(self, matches: Sequence[Match]) -> tuple[RuleOutcome, ...]:
@@ -123,7 +126,7 @@ def _outcome(
 ) -> RuleOutcome:
     rule = candidate.rule
     sites = tuple(_site(match) for match in own)
-    unique = list(dict.fromkeys(misses))[: max(SHOWN, len(own) and SHOWN)]
+    unique = list(dict.fromkeys(misses))
     return RuleOutcome(
         rule.name, str(rule.source), candidate.opset.name, candidate.replacement,
         str(rule.expect), met, sites, tuple(unique),

@@ -73,7 +73,7 @@ def _advice(outcome: RuleOutcome, misses: Sequence[MissRecord], count: int) -> s
     if count:
         return f"set `expect = {count}` if that is right, or narrow the rule with `when` or `scope`"
     if misses:
-        return 'change `replace` to what the model has, or set `expect = ">=0"`'
+        return 'change the rule where the near miss says, or set `expect = ">=0"`'
     return 'see the model\'s ops with `oprep list-ops`, or set `expect = ">=0"`'
 
 

@@ -42,6 +42,21 @@ _HOME = {
 }
 
 
+def _beside() -> list[str]:
+    """Give the checkout's root where this is the source folder: the sub-packages lie in it.
+
+    A script that runs in a checkout finds this folder before an installed package.
+    """
+    from os.path import dirname, isdir, join
+
+    here = dirname(__file__)
+    root = dirname(here)
+    return [root] if not isdir(join(here, "cli")) and isdir(join(root, "converters")) else []
+
+
+__path__ += _beside()
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version

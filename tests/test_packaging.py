@@ -121,3 +121,12 @@ def test_constraints_pin_every_dependency_of_the_tests():
                 wanted.append((name, ""))
     assert seen <= names
     assert pinned["torch"] == "2.13.0"
+
+
+def test_a_script_in_a_checkout_finds_the_sub_packages() -> None:
+    """The folder `oprep/` comes first there, before any installed package."""
+    code = "import oprep.opsets.errors as e, oprep.converters, oprep.cli; print(e.__file__)"
+    words = [sys.executable, "-S", "-c", code]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert Path(ended.stdout.strip()) == ROOT / "opsets" / "errors.py"

@@ -18,7 +18,7 @@ from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView
 from oprep.converters.frontends.onnx_lint import lint
 from oprep.converters.frontends.onnx_model import OnnxModel
 from oprep.converters.frontends.onnx_named import bare_call
-from oprep.converters.frontends.onnx_regions import region_matches
+from oprep.converters.frontends.onnx_regions import missing_tensors, region_matches
 from oprep.converters.frontends.onnx_replacement import Replacement
 from oprep.converters.frontends.onnx_rewrite import Names, rewrite
 from oprep.converters.graph import View
@@ -26,9 +26,10 @@ from oprep.converters.match import Match
 from oprep.converters.memory import uncollected
 from oprep.converters.plan import Candidate, Plan, make_plan
 from oprep.converters.twin import TwinPlan, TwinSite
+from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import free_variables, variables
 from oprep.opsets.rule import BareOp, CustomOp, ModulePattern, NamedRegion, Opset, Rule
-from oprep.opsets.syntax import Equation
+from oprep.opsets.syntax import Call, Equation
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -96,8 +97,17 @@ class Conversion:
 
         named = any(isinstance(pattern, NamedRegion) for pattern in rule.patterns)
         label = self.replacement(rule, order, self.graph.opset).label
+
+        def absent() -> list[str]:
+            return [
+                reason
+                for pattern in rule.patterns
+                if isinstance(pattern, NamedRegion)
+                for reason in missing_tensors(self.graph.views, pattern)
+            ]
+
         return Candidate(rule, opset, order, alternatives, label, self._prepare,
-                         regions if named else None)  # fmt: skip
+                         regions if named else None, absent if named else None)  # fmt: skip
 
     def replacement(self, rule: Rule, order: int, opset: int) -> Replacement:
         """Give the right side of a rule for one opset."""
@@ -121,6 +131,7 @@ class Conversion:
         for number, pattern in enumerate(rule.patterns):
             if isinstance(pattern, BareOp):
                 call = bare_call(pattern.domain, pattern.name, self.ops)
+                _bound_by_bare(rule, pattern, call, asked)
                 pattern = Equation((), (call,))
             if isinstance(pattern, NamedRegion):
                 continue
@@ -220,4 +231,18 @@ class Conversion:
             tuple(dict.fromkeys([*reads, *inner])),
             match.rule.tolerance,
             tuple(inner),
+        )
+
+
+def _bound_by_bare(rule: Rule, pattern: BareOp, call: Call, asked: set[str]) -> None:
+    """Refuse (exit 5) a name that a bare op does not bind: it binds its own parameters."""
+    bound = set(free_variables(call))
+    for name in sorted(asked - bound):
+        names = ", ".join(f"`{item}`" for item in free_variables(call))
+        raise OprepError(
+            f"`{name}` is not bound by the bare op `{pattern.name}` of rule `{rule.name}`",
+            str(rule.place("with")),
+            (f"a bare op binds its own parameters: {names}",),
+            f"write `replace` as a call that names `{name}`, or `with` as a bare op, too",
+            ExitCode.RULES,
         )

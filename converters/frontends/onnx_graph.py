@@ -317,6 +317,7 @@ class OnnxGraph:
         for name, position, graph in graphs_of(node):
             step = (index, name) if position is None else (index, name, position)
             where = node.name or f"{node.op_type}#{index}"
+            where = where.removeprefix("/") if view.region.label else where
             prefix = f"{view.region.label}/" if view.region.label else ""
             label = f"{prefix}{where}.{name}" + ("" if position is None else f"[{position}]")
             inner = self._add(graph, label, (*view.region.path, step), view, view.imports)

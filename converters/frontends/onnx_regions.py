@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oprep.converters.conditions import holds, unnamed_output
@@ -69,3 +70,19 @@ def _between(view: OnnxView, inputs: set[str], outputs: tuple[str, ...], rule: R
 
 def _fail(rule: Rule, message: str, note: str, help_: str) -> OprepError:
     return OprepError(message, str(rule.place("replace")), (note,), help_, ExitCode.EXPECTATION)
+
+
+def missing_tensors(views: Sequence[OnnxView], pattern: NamedRegion) -> list[str]:
+    """Say which named tensors no graph of the model has, with the nearest names."""
+    known: set[str] = set()
+    for view in views:
+        known.update(view.region.producer)
+        known.update(view.region.users)
+    reasons = []
+    for value in (*(tensor for _, tensor in pattern.inputs), *pattern.outputs):
+        if value not in known:
+            near = difflib.get_close_matches(value, sorted(known), 2, 0.4)
+            text = f"the model has no tensor `{value}`"
+            names = " or ".join(f"`{name}`" for name in near)
+            reasons.append(f"{text}, the nearest is {names}" if near else text)
+    return reasons or ["its outputs are made in different graphs"]

@@ -101,7 +101,8 @@ def arity(op: CustomOp, call: Call, match: Match, attributes: Sequence[tuple[str
     least = sum(1 for item in tensors if item.kind == "tensor")
     got = inputs_of(match, call)
     if len(got) < least or (not many and len(got) > len(tensors)):
-        return f"`{op.onnx}` takes {len(tensors)} tensors, the site gives {len(got)}"
+        many_tensors = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
+        return f"`{op.onnx}` takes {many_tensors}, the site gives {len(got)}"
     given = {name for name, _ in attributes}
     for item in op.parameters:
         if item.kind not in TENSORS and item.default is REQUIRED and item.name not in given:
