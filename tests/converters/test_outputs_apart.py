@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oprep.cli.app import run
-from oprep.converters import pipeline
+from oprep.converters import pipeline, verifying
 from oprep.opsets.errors import ExitCode, OprepError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def test_verify_writes_over_nothing_either(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("work was done before the check")
 
-    monkeypatch.setattr(pipeline, "verify", never)
+    monkeypatch.setattr(verifying.onnx_model, "open_model", never)
     before = snapshot(folder)
     assert run(["verify", *VERIFY[case].split()]) == 8
     assert snapshot(folder) == before
