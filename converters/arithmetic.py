@@ -8,9 +8,10 @@ variable of the pattern stands for something that is itself a product or a sum.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
 
-from oprep.converters.cuts import Cut, close, cuts, full_cut
+from oprep.converters.cuts import Cut, close, cuts, full_cut, raised, ratio
 from oprep.converters.graph import PRODUCT, SUM, Attribute
 from oprep.converters.normal import Wanted
 from oprep.converters.state import Matcher, ScaledMatcher, ScaledThen, State, Then, show
@@ -87,7 +88,7 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
                 ) -> bool:
                     if scale < 0 and not float(used).is_integer():
                         return False
-                    total = number * scale**used
+                    total = number * raised(scale, used)
                     return assign(
                         state, after, left, cut, total, width + more, then, spent, more_needed
                     )
@@ -202,9 +203,9 @@ def _coefficient(
             value = constant.scalar if constant is not None else None
         if not isinstance(value, int | float) or not value:
             return False
-        return then(number / float(value) ** factor.exponent)
-    coefficient = (number / wanted.value) ** (1 / factor.exponent)
-    if isinstance(coefficient, complex):
+        return then(ratio(number, raised(float(value), factor.exponent)))
+    coefficient = raised(ratio(number, wanted.value), 1 / factor.exponent)
+    if not isfinite(coefficient):
         return False
     one = cut.constants[0] if len(cut.constants) == 1 else None
     if one is not None and one[3] == factor.exponent and close(one[0].scalar, coefficient, 1e-12):
@@ -215,6 +216,10 @@ def _coefficient(
         return True
     state.slots[factor.slot] = None
     return False
+
+
+Scales: TypeAlias = tuple[tuple[float, float], ...]
+"""What the terms of a sum say its scale is, each with its relative width."""
 
 
 class TermPattern(NamedTuple):
@@ -237,8 +242,7 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
         i: int,
         leaves: dict[Any, float],
         cut: Cut,
-        scale: float | None,
-        width: float,
+        scales: Scales,
         then: ScaledThen,
         pending: TermPattern | None,
     ) -> bool:
@@ -248,16 +252,16 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
                     state, f"the sum also has the term {_named(state, leaves)}", 0.2
                 )
             if pending is None:
-                return _finish(state, cut, offset, scale, width, cut.number, then)
-            if scale is None:
+                return _finish(state, cut, offset, scales, cut.number, then)
+            if not scales:
                 return False
             return _bind_offset(
                 state,
                 pending,
                 cut,
-                scale,
+                _best(scales)[0],
                 offset,
-                lambda rest: _finish(state, cut, offset, scale, width, rest, then),
+                lambda rest: _finish(state, cut, offset, scales, rest, then),
             )
         term = terms[i]
         state.step()
@@ -268,21 +272,22 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
             def scaled(
                 found: float, more: float, sign: float = sign, left: dict[Any, float] = left
             ) -> bool:
-                mine = sign * found / term.coefficient
-                total = width + more + term.width
-                if scale is not None and not close(mine, scale, total):
+                mine = ratio(sign * found, term.coefficient)
+                own = more + term.width
+                other = _disagreeing(scales, mine, own)
+                if other is not None:
                     return state.why is not None and state.why.note(
-                        state, f"a term has the factor {show(mine)}, the rule wants {show(scale)}",
+                        state,
+                        f"a term has the factor {show(mine)}, the rule wants {show(other)}",
                         0.3,
-                    )  # fmt: skip
-                known = mine if scale is None else scale
-                return assign(state, i + 1, left, cut, known, total, then, pending)
+                    )
+                return assign(state, i + 1, left, cut, (*scales, (mine, own)), then, pending)
 
             if term.scaled(state, value, scaled):
                 return True
         if term.slot < 0 or pending is not None or not cut.constants:
             return False
-        return assign(state, i + 1, leaves, cut, scale, width, then, term)
+        return assign(state, i + 1, leaves, cut, scales, then, term)
 
     def attempt(state: State, cut: Cut, then: ScaledThen) -> bool:
         if not cut.nodes or not cut.leaves:
@@ -293,7 +298,7 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
         state.nodes.extend(cut.nodes)
         state.constants.extend(item[:3] for item in cut.constants)
         state.trees.append(cut)
-        if assign(state, 0, cut.leaves, cut, None, 0.0, then, None):
+        if assign(state, 0, cut.leaves, cut, (), then, None):
             return True
         state.trees.pop()
         del state.nodes[nodes:]
@@ -318,18 +323,34 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
     return match
 
 
+def _best(scales: Scales) -> tuple[float, float]:
+    """Give the scale that is known most exactly, and its width."""
+    return min(scales, key=lambda item: item[1])
+
+
+def _disagreeing(scales: Scales, mine: float, width: float) -> float | None:
+    """Give a scale found before that another one is not close to."""
+    for scale, other in scales:
+        if not close(mine, scale, width + other):
+            return scale
+    return None
+
+
 def _finish(
-    state: State, cut: Cut, offset: Wanted, scale: float | None, width: float, number: float,
-    then: ScaledThen,
-) -> bool:  # fmt: skip
-    factor = 1.0 if scale is None else scale
-    wanted = factor * offset.value
-    total = width + offset.width + cut.width
-    if close(number, wanted, total) and (wanted != 0 or number == 0):
-        return then(factor, total)
+    state: State, cut: Cut, offset: Wanted, scales: Scales, number: float, then: ScaledThen
+) -> bool:
+    """Compare the offset; each number of a sum keeps its own width, the most exact one decides."""
+    factor, width = _best(scales) if scales else (1.0, 0.0)
+    if not offset.value or not number:
+        if not offset.value and not number:
+            return then(factor, width)
+    else:
+        mine, own = ratio(number, offset.value), offset.width + cut.width
+        if not scales or _disagreeing(scales, mine, own) is None:
+            return then(*_best((*scales, (mine, own))))
     return state.why is not None and state.why.note(
         state,
-        f"the constant term is {show(number / factor)}, the rule wants {show(offset.value)}",
+        f"the constant term is {show(ratio(number, factor))}, the rule wants {show(offset.value)}",
         0.5,
     )
 
@@ -345,7 +366,9 @@ def _bind_offset(
         if not isinstance(value, int | float):
             return False
         return then(cut.number - scale * term.coefficient * float(value))
-    found = (cut.number / scale - offset.value) / term.coefficient
+    found = ratio(ratio(cut.number, scale) - offset.value, term.coefficient)
+    if not isfinite(found):
+        return False
     one = cut.constants[0] if len(cut.constants) == 1 else None
     same = one is not None and close(one[0].scalar, found, 1e-12)
     state.slots[term.slot] = one[1] if same and one is not None else Attribute(found)
@@ -379,10 +402,10 @@ def _explain_scale(state: State, scale: float, wanted: Wanted) -> str:
         constant, value, _ = used[-1]
         number = float(constant.scalar)
         for exponent in (1, -1):
-            target = number * (1 / scale) ** exponent
+            target = number * raised(ratio(1, scale), exponent)
             if exponent == 1 and close(number, got, 1e-6):
                 return f"constant {show(number)} where {show(wanted.value)} is wanted"
-            if exponent == -1 and close(1 / number, got, 1e-6):
+            if exponent == -1 and close(ratio(1, number), got, 1e-6):
                 return f"constant {show(number)} where {show(target)} is wanted"
         name = state.view.value_name(value)
         return (

@@ -8,6 +8,7 @@ variable of the pattern stands for something that is itself a product or a sum.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from oprep.converters.graph import PRODUCT, SUM, Constant
@@ -32,7 +33,28 @@ class Cut(NamedTuple):
 
 def close(got: float, wanted: float, width: float) -> bool:
     """Tell whether two numbers are equal within a relative width (and rounding of our own)."""
-    return got == wanted or abs(got - wanted) <= (width + 1e-15) * abs(wanted)
+    if got == wanted:
+        return True
+    if not isfinite(wanted) or not isfinite(got):
+        return False
+    return abs(got - wanted) <= (width + 1e-15) * abs(wanted)
+
+
+def ratio(number: float, divisor: float) -> float:
+    """Divide; NaN, which is close to nothing, where there is no number."""
+    try:
+        return number / divisor
+    except (ZeroDivisionError, OverflowError):
+        return nan
+
+
+def raised(base: float, exponent: float) -> float:
+    """Raise to a power; NaN where there is no real number."""
+    try:
+        value = base**exponent
+    except (ZeroDivisionError, OverflowError):
+        return nan
+    return nan if isinstance(value, complex) else value
 
 
 def full_cut(state: State, value: Any, kind: str) -> Cut:
@@ -64,8 +86,8 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
             found = None if constant is None else _number(constant, power, kind)
             if constant is not None and found is not None:
                 number = number * found if product else number + found
-                more = constant.width if power in (1, -1) else constant.width * abs(power)
-                width = width + more if product else max(width, more)
+                # relative in a product, absolute in a sum: that is how they add up
+                width += constant.width * abs(power if product else found)
                 constants.append((constant, value, reader, power))
                 continue
         node = producer.get(value)
@@ -89,6 +111,8 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
                     work.append((part, exponent * power, node))
                 continue
         leaves[value] = power if value not in leaves else _joined(leaves[value], power)
+    if not product and number:
+        width /= abs(number)
     return Cut(number, width, leaves, tuple(nodes), tuple(constants))
 
 
@@ -108,10 +132,12 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
     if constant is not None and (number := _number(constant, power, kind)) is not None:
         folded = cut.number * number if kind == PRODUCT else cut.number + number
         seen = (*cut.constants, (constant, value, reader, power))
-        width = cut.width + constant.width * abs(power) if kind == PRODUCT else constant.width
-        yield from _cuts(
-            state, rest, Cut(folded, max(width, cut.width), cut.leaves, cut.nodes, seen), kind
-        )
+        if kind == PRODUCT:
+            width = cut.width + constant.width * abs(power)
+        else:
+            absolute = cut.width * abs(cut.number) + constant.width * abs(number)
+            width = absolute / abs(folded) if folded else absolute
+        yield from _cuts(state, rest, Cut(folded, width, cut.leaves, cut.nodes, seen), kind)
         return
     node = state.producer.get(value)
     if node is not None and len(cut.nodes) < OPENED and state.arithmetic.get(state.ops[node]):
@@ -121,7 +147,9 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
             abs(power) == 1 or not rooted
         ):  # fmt: skip
             scale = opened.coefficient**power if kind == PRODUCT else 1.0
-            parts = [(part, exponent * power, node) for part, exponent in opened.parts]
+            parts = _together(
+                [*rest, *((part, exponent * power, node) for part, exponent in opened.parts)]
+            )
             inner = Cut(
                 cut.number * scale if kind == PRODUCT else cut.number,
                 cut.width,
@@ -129,10 +157,22 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
                 (*cut.nodes, node),
                 cut.constants,
             )
-            yield from _cuts(state, [*rest, *parts], inner, kind)
+            yield from _cuts(state, parts, inner, kind)
     leaves = dict(cut.leaves)
     leaves[value] = _joined(leaves.get(value), power)
     yield from _cuts(state, rest, cut._replace(leaves=leaves), kind)
+
+
+def _together(work: list[tuple[Any, float, int]]) -> list[tuple[Any, float, int]]:
+    """Take a value that waits twice once: `v + v` is opened as one, not in every combination."""
+    waiting: dict[Any, tuple[Any, float, int]] = {}
+    for value, power, reader in work:
+        old = waiting.get(value)
+        if old is None:
+            waiting[value] = (value, power, reader)
+        else:
+            waiting[value] = (value, _joined(old[1], power), reader)
+    return list(waiting.values())
 
 
 def _joined(old: float | None, power: float) -> float:

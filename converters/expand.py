@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from oprep.converters.forms import Guarded, NodeForm
-from oprep.converters.normal import (
-    substitute,
-)
+from oprep.converters.normal import COMPARED, substitute
 from oprep.opsets.rule import Rule
 from oprep.opsets.syntax import (
     Binary,
@@ -21,6 +19,7 @@ from oprep.opsets.syntax import (
     Unary,
 )
 
+FUNCTIONS = {**COMPARED, "//": "floor_divide", "%": "remainder"}
 RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
     "Multinomial", "Dropout", "dropout", "bernoulli", "rand_like", "randn_like",
@@ -75,7 +74,33 @@ def inlined(equation: Equation, wanted: set[str]) -> Iterator[Any]:
         for index, name in enumerate(statement.targets):
             values[name] = Bound(name, Output(value, number, index))
     for result in equation.results:
-        yield substitute(result, values)
+        yield spelled(substitute(result, values))
+
+
+def spelled(item: Any) -> Any:
+    """Write comparisons, `//`, `%` and `@` as the functions they are: those have written forms."""
+    match item:
+        case Binary(operator, left, right, at) if operator in FUNCTIONS:
+            return Call(FUNCTIONS[operator], (spelled(left), spelled(right)), (), None, at)
+        case Binary(operator, left, right, at):
+            return Binary(operator, spelled(left), spelled(right), at)
+        case Unary(operator, operand, at):
+            return Unary(operator, spelled(operand), at)
+        case ListOf(items, at):
+            return ListOf(tuple(spelled(part) for part in items), at)
+        case Call():
+            return _spelled_call(item)
+        case Bound(name, inner):
+            return Bound(name, spelled(inner))
+        case Output(call, statement, index):
+            return Output(_spelled_call(call), statement, index)
+    return item
+
+
+def _spelled_call(call: Call) -> Call:
+    return Call(call.function, tuple(spelled(part) for part in call.arguments),
+                tuple((key, spelled(value)) for key, value in call.keywords),
+                call.domain, call.at)  # fmt: skip
 
 
 def _random(value: Expression) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -123,7 +124,7 @@ def equal_plain(want: Any, got: Any, axis_rank: int | None = None) -> bool:
             return True
         exact = isinstance(got, int) and isinstance(want.value, int)
         limit = 0.0 if exact else (want.width + FLOAT32_ULP) * abs(want.value)
-        return bool(abs(want.value - got) <= limit)
+        return bool(math.isfinite(want.value) and abs(want.value - got) <= limit)
     if isinstance(want, list):
         parts = list(got) if isinstance(got, list | tuple) else [got]
         return len(want) == len(parts) and all(

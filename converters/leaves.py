@@ -143,7 +143,9 @@ def number_matcher(term: Number | Literal | ListOf) -> Matcher:
                 state, f"{state.view.not_constant(value)}, the rule wants {text}", 0.3
             )
         got = constant.scalar if isinstance(wanted, Wanted) else plain_of(constant)
-        if isinstance(wanted, Wanted):
+        if isinstance(wanted, Wanted) and isinstance(wanted.value, int) and isinstance(got, int):
+            equal = wanted.value == got
+        elif isinstance(wanted, Wanted):
             equal = isinstance(got, int | float) and close(
                 float(got), float(wanted.value), wanted.width + constant.width
             )

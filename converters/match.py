@@ -22,6 +22,8 @@ from oprep.converters.graph import Absent, Attribute, Many, Value, View
 from oprep.converters.state import STEPS, Reasons, State, TooManySteps
 from oprep.opsets.rule import Rule
 
+NEAR = 256
+"""A further output is looked for among so many nodes around what is bound, and a level more."""
 NO_READING = "no way to read at most 8 nodes of arithmetic around it fits the rule"
 
 
@@ -189,7 +191,7 @@ def _candidates(state: State, compiled: Compiled, position: int) -> Iterator[Any
         users = {user for value in work for user in region.users.get(value, ())} - near
         near |= users
         work = [value for user in users for value in region.outputs[user]]
-        if len(near) > 1000:
+        if len(near) > NEAR:
             break
     for node in sorted(near):
         if region.ops[node] in root.ops or state.arithmetic.get(region.ops[node]) in root.kinds:

@@ -104,6 +104,8 @@ def number_of(expression: Expression) -> Wanted | None:
         return inner and Wanted(-inner.value, inner.width, f"-{inner.text}")
     if isinstance(expression, Binary) and expression.operator in "+-*/**":
         return _fold_binary(expression)
+    if isinstance(expression, Call) and expression.function == "pow" and _plain(expression):
+        return _fold_binary(Binary("**", expression.arguments[0], expression.arguments[1]))
     if isinstance(expression, Call) and expression.domain is None and not expression.keywords:
         fold = FOLDED.get(expression.function)
         inner = number_of(expression.arguments[0]) if len(expression.arguments) == 1 else None
@@ -113,7 +115,8 @@ def number_of(expression: Expression) -> Wanted | None:
             value = fold(inner.value)
         except (ValueError, ZeroDivisionError, OverflowError):
             return None
-        return Wanted(value, inner.width, f"{expression.function}({inner.text})")
+        steep = max(1.0, abs(inner.value)) if expression.function == "exp" else 1.0
+        return Wanted(value, inner.width * steep, f"{expression.function}({inner.text})")
     return None
 
 
@@ -134,9 +137,15 @@ def _fold_binary(expression: Binary) -> Wanted | None:
         return None
     if isinstance(value, complex):
         return None
-    return Wanted(
-        value, left.width + right.width, f"{left.text} {expression.operator} {right.text}"
-    )
+    plain = expression.operator not in "+-"
+    width = left.width + right.width if plain else _summed(left, right, value)
+    return Wanted(value, width, f"{left.text} {expression.operator} {right.text}")
+
+
+def _summed(left: Wanted, right: Wanted, total: float) -> float:
+    """Add the absolute widths of two numbers; give that of their sum as a relative one."""
+    absolute = left.width * abs(left.value) + right.width * abs(right.value)
+    return float(absolute / abs(total) if total else absolute)
 
 
 def _power_of(base: float, exponent: float) -> Any:
@@ -270,9 +279,9 @@ def _sum(expression: Expression) -> Product:
         part, sign = stack.pop()
         number = number_of(part)
         if number is not None:
-            width = max(offset.width, number.width)
             text = number.text if offset.value == 0 else f"{offset.text} + {number.text}"
-            offset = Wanted(offset.value + sign * number.value, width, text)
+            value = offset.value + sign * number.value
+            offset = Wanted(value, _summed(offset, number, value), text)
         elif isinstance(part, Binary) and part.operator in "+-":
             stack.append((part.right, sign if part.operator == "+" else -sign))
             stack.append((part.left, sign))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TENSORS = frozenset({"tensor", "optional", "tensors"})
 GENERIC = 15
+INT64 = 7
 Dtypes: TypeAlias = "tuple[tuple[str, int | None], ...]"
 
 
@@ -52,8 +53,26 @@ class Bodies:
         key = (op.onnx.domain, op.onnx.type, opset)
         if key not in self.generic:
             variadic = any(item.kind == "tensors" for item in op.parameters)
-            self.generic[key] = not variadic and is_generic(op, opset=opset, ops=self.all)
+            self.generic[key] = (
+                not variadic
+                and is_generic(op, opset=opset, ops=self.all)
+                and not self._by_dtype(op, opset)
+            )
         return self.generic[key]
+
+    def _by_dtype(self, op: CustomOp, opset: int) -> bool:
+        """Tell whether integers need other nodes than the generic body has (Div for Floor)."""
+        whole: dict[str, int | None] = {
+            item.name: INT64 for item in op.parameters if item.kind in TENSORS
+        }
+        plain = {item.name: item.default for item in op.parameters
+                 if item.kind not in TENSORS and item.default is not REQUIRED}  # fmt: skip
+        try:
+            integer = body_function(op, opset=opset, dtype=whole, attributes=plain, ops=self.all)
+            generic = body_function(op, opset=opset, ops=self.all)
+        except OprepError:
+            return False  # the body has no meaning on integers
+        return _steps(integer) != _steps(generic)
 
     def missing(self, match: Match, used: Sequence[CustomOp]) -> str:
         """Say why a body cannot be written for a match: below opset 15 its dtype must be known."""
@@ -70,7 +89,7 @@ class Bodies:
             if self._dtype(match) is None:
                 return (
                     f"the dtype of `{self._first(match)}` is unknown, the body of `{op.onnx}` "
-                    f"needs it below opset {GENERIC}"
+                    f"needs it" + ("" if opset >= GENERIC else f" below opset {GENERIC}")
                 )
         return ""
 
@@ -200,6 +219,11 @@ class Bodies:
         for position, made in enumerate(new):
             model.functions.insert(position, made)
         return sorted({f"{made.domain}::{made.name}" for made in self.made.values()})
+
+
+def _steps(function: FunctionProto) -> list[str]:
+    return [node.op_type for node in function.node
+            if node.op_type not in ("Constant", "CastLike", "Cast")]  # fmt: skip
 
 
 def _written(function: FunctionProto) -> str:
