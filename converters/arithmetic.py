@@ -161,9 +161,8 @@ def product_matcher(wanted: Wanted, factors: list[Factor]) -> ScaledMatcher:
             return True
         if not reopen or not first.nodes:
             return False
-        others = cuts(state, value, PRODUCT)
-        next(others)
-        return any(attempt(state, cut, then) for cut in others)
+        others = cuts(state, value, PRODUCT, most)
+        return any(attempt(state, cut, then) for cut in others if cut.nodes != first.nodes)
 
     return match
 
@@ -316,9 +315,8 @@ def sum_matcher(offset: Wanted, terms: list[TermPattern]) -> ScaledMatcher:
             return True
         if not reopen or len(first.nodes) < 2:
             return False
-        others = cuts(state, value, SUM)
-        next(others)
-        return any(attempt(state, cut, then) for cut in others)
+        others = cuts(state, value, SUM, count)
+        return any(attempt(state, cut, then) for cut in others if cut.nodes != first.nodes)
 
     return match
 

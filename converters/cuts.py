@@ -116,13 +116,17 @@ def _full_cut(state: State, value: Any, kind: str) -> Cut:
     return Cut(number, width, leaves, tuple(nodes), tuple(constants))
 
 
-def cuts(state: State, value: Any, kind: str) -> Iterator[Cut]:
-    """Yield every way to read the tree at `value`, the most opened one first."""
+def cuts(state: State, value: Any, kind: str, most: int = 1 << 30) -> Iterator[Cut]:
+    """Yield every way to read the tree at `value` with at most `most` leaves, largest first."""
     neutral = 1.0 if kind == PRODUCT else 0.0
-    yield from _cuts(state, [(value, 1, -1)], Cut(neutral, 0.0, {}, (), ()), kind)
+    yield from _cuts(state, [(value, 1, -1)], Cut(neutral, 0.0, {}, (), ()), kind, most)
 
 
-def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str) -> Iterator[Cut]:
+def _cuts(
+    state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str, most: int
+) -> Iterator[Cut]:
+    if len(cut.leaves) > most:
+        return
     if not work:
         yield cut
         return
@@ -137,7 +141,7 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
         else:
             absolute = cut.width * abs(cut.number) + constant.width * abs(number)
             width = absolute / abs(folded) if folded else absolute
-        yield from _cuts(state, rest, Cut(folded, width, cut.leaves, cut.nodes, seen), kind)
+        yield from _cuts(state, rest, Cut(folded, width, cut.leaves, cut.nodes, seen), kind, most)
         return
     node = state.producer.get(value)
     if node is not None and len(cut.nodes) < OPENED and state.arithmetic.get(state.ops[node]):
@@ -157,10 +161,10 @@ def _cuts(state: State, work: list[tuple[Any, float, int]], cut: Cut, kind: str)
                 (*cut.nodes, node),
                 cut.constants,
             )
-            yield from _cuts(state, parts, inner, kind)
+            yield from _cuts(state, parts, inner, kind, most)
     leaves = dict(cut.leaves)
     leaves[value] = _joined(leaves.get(value), power)
-    yield from _cuts(state, rest, cut._replace(leaves=leaves), kind)
+    yield from _cuts(state, rest, cut._replace(leaves=leaves), kind, most)
 
 
 def _together(work: list[tuple[Any, float, int]]) -> list[tuple[Any, float, int]]:

@@ -20,6 +20,7 @@ from oprep.converters.conditions import (
 )
 from oprep.converters.graph import Absent, Attribute, Many, Value, View
 from oprep.converters.state import STEPS, Reasons, State, TooManySteps
+from oprep.converters.templates import Template, recognise, remember, template_of
 from oprep.opsets.rule import Rule
 
 NEAR = 256
@@ -87,10 +88,41 @@ def find(
         anchor = rarest(compiled, view)
         if anchor is None:
             continue
+        templates: list[Template] = []
         for op in anchor.ops:
             for node in by_op.get(op, ()):
-                matches += at(state, compiled, anchor, node, done)
+                again = _again(state, compiled, templates, node, done) if templates else None
+                if again is not None:
+                    matches.append(again)
+                    continue
+                found = at(state, compiled, anchor, node, done)
+                matches += found
+                if len(found) == 1:
+                    remember(templates, template_of(state, compiled, node, found[0]))
     return matches
+
+
+def _again(
+    state: State,
+    compiled: Compiled,
+    templates: Sequence[Template],
+    node: int,
+    done: dict[tuple[int, int], Match],
+) -> Match | None:
+    """Match a place that has the very shape of one that was matched before."""
+    for template in templates:
+        same = recognise(state.view, template, node)
+        if same is None or (compiled.order, same[0]) in done:
+            continue
+        root, nodes, bound = same
+        roots = (state.outputs[root][0],)
+        match = Match(
+            compiled.rule, compiled.order, compiled.alternative, state.view, nodes, roots, bound
+        )
+        if state.prepare is None or not state.prepare(match):
+            done[compiled.order, root] = match
+            return match
+    return None
 
 
 def rarest(compiled: Compiled, view: View) -> Anchor | None:
