@@ -287,16 +287,21 @@ class OnnxGraph:
         ops, inputs, outputs = region.ops, region.inputs, region.outputs
         producer, users, by_op = region.producer, region.users, region.by_op
         rows = self._rows if not region.path else None
+        if rows is not None:
+            region.inputs, region.outputs = rows
         for i, node in enumerate(view.nodes):
             op = node.op_type
             domain = node.domain
             if domain and domain != "ai.onnx":
                 op = f"{domain}::{op}"
             # a slice is a list: a third cheaper than iterating the field
-            got, made = (node.input[:], node.output[:]) if rows is None else rows[i]
+            if rows is None:
+                got, made = node.input[:], node.output[:]
+                inputs.append(got)
+                outputs.append(made)
+            else:
+                got, made = rows[0][i], rows[1][i]
             ops.append(op)
-            inputs.append(got)
-            outputs.append(made)
             for value in got:
                 if value in users:
                     users[value].append(i)

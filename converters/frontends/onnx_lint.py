@@ -35,8 +35,8 @@ class _Calls(NamedTuple):
     nodes: int
 
 
-Rows = list[tuple[list[str], list[str]]]
-"""What each node of the main graph reads and makes, for whoever indexes the graph next."""
+Rows = tuple[list[Sequence[str]], list[Sequence[str]]]
+"""What each node of the main graph reads, and what it makes, for whoever indexes it next."""
 
 Bodies = dict[FunctionKey | None, _Calls]
 """What each function calls, and under None the main graph with all that is nested in it."""
@@ -128,10 +128,12 @@ def _lint_nodes(walk: _Walk, nodes: Sequence[NodeProto], place: Place) -> list[s
     known, local = walk.known, walk.functions
     made: list[str] = []
     labels: set[tuple[str, str]] = set()
-    rows = walk.rows if walk.rows is not None and not place.depth else []
+    kept = walk.rows if walk.rows is not None and not place.depth else ([], [])
+    read, gave = kept[0].append, kept[1].append
     for node in nodes:
         inputs, outputs = node.input[:], node.output[:]  # a slice is a list: half the cost
-        rows.append((inputs, outputs))
+        read(inputs)
+        gave(outputs)
         for name in inputs:
             if name not in known and name:
                 raise unmade(name, node, nodes, place, walk.where)

@@ -101,7 +101,7 @@ def load(
     content: Content = read(path, max_bytes=max_bytes)
     require_onnx(content)
     proto = parse(content.data, str(path.name))
-    rows: Rows = []
+    rows: Rows = ([], [])
     lint(proto, path.name, rows)
     external = external_files(proto, path.parent, external_root)
     return OnnxModel(proto, path, content.data, content.sha256, external, rows)

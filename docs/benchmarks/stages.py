@@ -27,7 +27,7 @@ def rewrite(data: bytes) -> tuple[dict[str, float], int]:
     marks = [time.process_time()]
     proto = parse(data, "model")
     marks.append(time.process_time())
-    rows: Rows = []
+    rows: Rows = ([], [])
     lint(proto, "model", rows)
     external_files(proto, Path())
     marks.append(time.process_time())
