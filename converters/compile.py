@@ -36,13 +36,11 @@ from oprep.converters.normal import (
 )
 from oprep.converters.state import Matcher, ScaledMatcher, State, Then
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.expression import free_variables
 from oprep.opsets.rule import Rule
 from oprep.opsets.syntax import (
     Binary,
     Call,
     Equation,
-    Expression,
     ListOf,
     Literal,
     Maybe,
@@ -337,19 +335,3 @@ def _operator(term: Binary | Unary) -> Call:
     if isinstance(term, Unary):
         return Call("neg", (term.operand,))
     return Call(EXACT[term.operator], (term.left, term.right))
-
-
-def variables_of(equation: Equation) -> set[str]:
-    """Give all names that an equation reads or binds."""
-    found: set[str] = set()
-    for statement in equation.statements:
-        found.update(statement.targets)
-        found.update(free_variables(statement.value))
-    for result in equation.results:
-        found.update(free_variables(result))
-    return found - {"_"}
-
-
-def constant_pattern(expression: Expression) -> bool:
-    """Tell whether an expression is a number alone."""
-    return number_of(expression) is not None

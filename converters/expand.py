@@ -110,7 +110,7 @@ def _random(value: Expression) -> bool:
 
 def expand(roots: list[Any], dialect: Dialect, rule: Rule) -> Iterator[list[Any]]:
     """Yield the roots with each call that has equation forms replaced by each of them."""
-    for position, root in enumerate(roots):
+    for root in roots:
         found = _first_equation(root, dialect, rule)
         if found is None:
             continue
@@ -118,7 +118,6 @@ def expand(roots: list[Any], dialect: Dialect, rule: Rule) -> Iterator[list[Any]
         for form in forms:
             changed = [_replace(item, call, form) for item in roots]
             yield from expand(changed, dialect, rule)
-        del position
         return
     yield roots
 

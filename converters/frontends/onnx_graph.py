@@ -57,14 +57,6 @@ class Reference:
         return f"the function's attribute `{self.name}`"
 
 
-def op_key(node: NodeProto) -> str:
-    """Give `Relu` for the standard domain, `domain::Op` for others."""
-    domain = node.domain
-    if not domain or domain == "ai.onnx":
-        return node.op_type
-    return f"{domain}::{node.op_type}"
-
-
 class OnnxView:
     """One region of an ONNX model, with what the matcher asks about it."""
 

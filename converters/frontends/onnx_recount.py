@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from oprep.converters.frontends.onnx_conversion import Conversion
 
-OWN_KEYS = ("oprep.version", "oprep.rules")
-
 
 def recount(
     conversion: Conversion, candidate: ModelProto, matches: Sequence[Match]
@@ -25,17 +23,16 @@ def recount(
     """Compare the two models' parts as multisets: before less the matches, after less the new."""
     graph = conversion.graph
     gone = leaving(graph, matches)
-    places = {id(view): number for number, view in enumerate(graph.views)}
     before = Counter(parts(conversion.model.proto))
     after = Counter(parts(candidate))
     allowed: Counter[tuple[str, bytes]] = Counter()
     for number, leave in gone.items():
         allowed.update(_leaving_parts(graph.views[number], leave))
     lost = before - after - allowed
-    lost -= Counter(_holders(before - after))
+    # a node that holds graphs changes with what is inside it, and is compared by its parts
+    lost = Counter({part: count for part, count in lost.items() if part[0] != "holder"})
     added = after - before
     new_nodes = sum(1 for kind, _ in added.elements() if kind == "node")
-    del places
     if lost:
         kind, data = next(iter(lost))
         detail = f"{sum(lost.values())} parts that no match touched are gone, first a {kind}"
@@ -52,14 +49,6 @@ def recount(
 def _least_new(matches: Sequence[Match], graph: Any) -> int:
     """Sites in the main graph must each show as a changed node there."""
     return sum(1 for match in matches if match.view is graph.views[0])
-
-
-def _holders(lost: Counter[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Nodes that hold a graph change with what is inside it; they are compared by their parts."""
-    for part, count in lost.items():
-        if part[0] == "holder":
-            for _ in range(count):
-                yield part
 
 
 def _leaving_parts(view: OnnxView, leave: Any) -> Iterator[tuple[str, bytes]]:

@@ -306,12 +306,3 @@ def _keep(items: Any, keep: list[bool]) -> None:
     order = iter([not item for item in keep])
     items.sort(key=lambda _: next(order))
     del items[count:]
-
-
-def fields_of(model: ModelProto) -> Mapping[str, Any]:
-    """Give the fields of a model beside its graph and functions, serialised."""
-    return {
-        field.name: repr(value)
-        for field, value in model.ListFields()
-        if field.name not in ("graph", "functions")
-    }

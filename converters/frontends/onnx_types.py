@@ -6,7 +6,6 @@ declared. A function has one typing for each of its calls.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -124,11 +123,6 @@ class Types:
         model = function_as_model(self.owner.model, function, inputs, given)
         after = inferred(model)
         return _graph_typing(after.graph if after is not None else model.graph)
-
-    @cached_property
-    def empty(self) -> Typing:
-        """No types."""
-        return {}
 
 
 def dtype_name(kind: int) -> str | None:
