@@ -1,0 +1,1 @@
+"""Real PyTorch ops made of a class with `forward` and `backward`."""
