@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from oprep.converters import magnitudes, numbers
+from oprep.converters.comparison import Comparison
 from oprep.converters.magnitudes import blocks, finite_sizes, kind, ulps
 from oprep.opsets import tolerances
+from oprep.opsets.rule import Tolerance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,3 +82,23 @@ def reads_of_run(columns: Sequence[Sequence[Array]], run: int, runs: int) -> lis
     return [
         array for column in columns for array in ([column[run]] if len(column) == runs else column)
     ]
+
+
+def compare_at_site(
+    original: Array, candidate: Array, reads: list[Array], asked: Tolerance | None, *, local: bool
+) -> Comparison:
+    """Compare what a replacement makes with what the original makes of the same values.
+
+    `reads` is what the site reads and its inner values, `asked` the tolerance of its rule;
+    `local` says that it works element by element.
+    """
+    if asked is not None:
+        return numbers.compare(original, candidate, asked)
+    rms = magnitudes.scale(original).rms
+    inputs = 0.0 if rms else max((magnitudes.scale(array).rms for array in reads), default=0.0)
+    scale = tolerances.Scale(rms, magnitudes.largest_ulp(reads), inputs=inputs)
+    default = tolerances.default(magnitudes.dtype_name(original), scale)
+    atols = None
+    if local and default != tolerances.EXACT:
+        atols = LocalAtols(original, rms, reads)
+    return numbers.compare(original, candidate, default, atols=atols)

@@ -17,12 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime  # type: ignore[import-untyped]
 
-from oprep.converters import magnitudes, numbers, twin
-from oprep.converters.comparison import NEVER, Comparison
+from oprep.converters import magnitudes, twin
+from oprep.converters.comparison import NEVER
 from oprep.converters.evidence import NOTHING, merged, to_plain
-from oprep.converters.floors import LocalAtols, reads_of_run
+from oprep.converters.floors import compare_at_site, reads_of_run
 from oprep.converters.report import Verdict
-from oprep.opsets import tolerances
 from oprep.opsets.rule import Tolerance
 
 Say = Callable[[str], None]
@@ -264,23 +263,8 @@ def _compare_site(
             continue
         for run, pair in enumerate(zip(one, other, strict=True)):
             read = reads_of_run(columns, run, len(one))
-            found.append(_compare(*pair, read, asked, local=bool(site["local"])))
+            found.append(compare_at_site(*pair, read, asked, local=bool(site["local"])))
     return {"reached": total, "comparison": to_plain(merged(found))}
-
-
-def _compare(
-    original: Any, candidate: Any, reads: list[Any], asked: Tolerance | None, *, local: bool
-) -> Comparison:
-    if asked is not None:
-        return numbers.compare(original, candidate, asked)
-    rms = magnitudes.scale(original).rms
-    inputs = 0.0 if rms else max((magnitudes.scale(array).rms for array in reads), default=0.0)
-    scale = tolerances.Scale(rms, magnitudes.largest_ulp(reads), inputs=inputs)
-    default = tolerances.default(magnitudes.dtype_name(original), scale)
-    atols = None
-    if local and default != tolerances.EXACT:
-        atols = LocalAtols(original, rms, reads)
-    return numbers.compare(original, candidate, default, atols=atols)
 
 
 def _digests(site: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ floor; an original that differs from itself in another process is no reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from oprep.converters.causes import blamed
 from oprep.converters.checks.subject import Check, Subject
 from oprep.converters.comparison import NEVER, Comparison
 from oprep.converters.evidence import InSet, over_sets, said_of_set
+from oprep.converters.inputs import InputSet
 from oprep.converters.report import CheckResult, Verdict
 from oprep.converters.runs import Loadable, Runs, Trouble
 from oprep.opsets import tolerances
@@ -50,7 +51,12 @@ def run(subject: Subject) -> tuple[CheckResult, ...]:
         plain = trials.outputs
     asked = _asked(subject)
     sides = (trials.outputs, after, again, plain)
-    return tuple(_result(subject, name, sides, asked) for name in names)
+    results = []
+    for name in names:
+        result, found = result_of(name, sides, subject.sets, asked)
+        results.append(result)
+        subject.found += found
+    return tuple(results)
 
 
 def _all(names: list[str], trouble: Trouble) -> tuple[CheckResult, ...]:
@@ -91,23 +97,22 @@ def _asked(subject: Subject) -> Tolerance | None:
     return tolerances.clamp(tolerances.loosest(*asked), options.max_rtol, options.max_atol)
 
 
-def _result(
-    subject: Subject,
+def result_of(
     name: str,
     sides: tuple[Outputs, Outputs, Outputs, Outputs],
+    sets: Sequence[InputSet],
     asked: Tolerance | None,
-) -> CheckResult:
-    """Compare one output over all sets; `sides` are those of `_compare_set`."""
+) -> tuple[CheckResult, list[Found]]:
+    """Compare one output over all sets; `sides` are those of `compare_set`."""
     found: list[tuple[InSet, float]] = []
-    for item in subject.sets:
+    for item in sets:
         if item.name in sides[0]:
             of_set = [outputs[item.name].get(name, []) for outputs in sides]
-            for comparison, noise in _compare_set(of_set, asked, item.arrays):
+            for comparison, noise in compare_set(of_set, asked, item.arrays):
                 found.append((InSet(item.name, item.usual, comparison), noise))
     best, worst_set = over_sets([one for one, _ in found])
-    subject.found += [Found(None, name, one.comparison, one.usual) for one, _ in found]
     noises = [noise for one, noise in found if one.name == worst_set]
-    return CheckResult(
+    result = CheckResult(
         NAME,
         name,
         best.verdict,
@@ -122,9 +127,10 @@ def _result(
         detail=said_of_set(best, worst_set),
         worst_set=worst_set,
     )
+    return result, [Found(None, name, one.comparison, one.usual) for one, _ in found]
 
 
-def _compare_set(
+def compare_set(
     sides: list[list[Any]], asked: Tolerance | None, feeds: Mapping[str, Any]
 ) -> list[tuple[Comparison, float]]:
     """Compare one output in one set: arrays of the original, candidate, second run, noise run."""
@@ -137,12 +143,12 @@ def _compare_set(
     second = again if counts[2] == counts[0] else before
     third = plain if counts[3] == counts[0] else before
     return [
-        _compare_arrays(*four, asked=asked, feeds=feeds)
+        compare_arrays(*four, asked=asked, feeds=feeds)
         for four in zip(before, after, second, third, strict=True)
     ]
 
 
-def _compare_arrays(
+def compare_arrays(
     one: Any,
     other: Any,
     second: Any,
@@ -150,6 +156,10 @@ def _compare_arrays(
     asked: Tolerance | None,
     feeds: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Comparison, float]:
+    """Compare one array of the original and the candidate; give the noise of the original, too.
+
+    `second` is the original once more, `third` the original computed in another way.
+    """
     noise = magnitudes.largest_difference(one, third)
     scale = replace(magnitudes.scale(one), noise=noise)
     if not scale.rms:

@@ -142,19 +142,19 @@ def test_an_empty_output_is_no_evidence() -> None:
 def test_noise_of_the_original_widens_the_tolerance_up_to_a_hundredth_of_the_rms() -> None:
     one = np.array([1.0, -1.0, 1.0], np.float32)
     off = np.float32(1e-4)
-    compared, noise = outputs_close._compare_arrays(one, one + 3 * off, one, one + off, None)
+    compared, noise = outputs_close.compare_arrays(one, one + 3 * off, one, one + off, None)
     assert compared.verdict is Verdict.PASS
     assert noise == pytest.approx(1e-4, rel=1e-3)
-    compared, _ = outputs_close._compare_arrays(one, one + 6 * off, one, one + off, None)
+    compared, _ = outputs_close.compare_arrays(one, one + 6 * off, one, one + off, None)
     assert compared.verdict is Verdict.FAIL
-    compared, _ = outputs_close._compare_arrays(one, one, one, one + np.float32(0.02), None)
+    compared, _ = outputs_close.compare_arrays(one, one, one, one + np.float32(0.02), None)
     assert compared.verdict is Verdict.NOT_DETERMINISTIC
     assert "more than 0.01 of its RMS" in compared.detail
 
 
 def test_integers_that_flip_with_the_noise_are_counted_apart() -> None:
     one, noisy = np.array([3, 4, 5]), np.array([3, 4, 6])
-    compared, _ = outputs_close._compare_arrays(one, np.array([3, 4, 9]), one, noisy, None)
+    compared, _ = outputs_close.compare_arrays(one, np.array([3, 4, 9]), one, noisy, None)
     assert compared.verdict is Verdict.PASS
     assert compared.numbers is not None
     assert (compared.numbers.elements, compared.numbers.left_out) == (2, 1)
