@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from oprep.converters.graph import Absent, Attribute, Many, View
+from oprep.converters.graph import WEAK, Absent, Attribute, Many, Plain, View
 from oprep.converters.state import State
 from oprep.opsets.expression import UNKNOWN, evaluate, explain
 from oprep.opsets.rule import Rule
@@ -36,7 +36,7 @@ class Bindings:
         if function == "present":
             return value is not None and not isinstance(value, Absent)
         if function == "is_tensor":
-            return value is not None and not isinstance(value, Attribute | Absent)
+            return value is not None and not isinstance(value, Attribute | Absent | Plain)
         if function == "is_const":
             return isinstance(value, Attribute) or self._is_constant(value)
         if function == "value":
@@ -123,17 +123,19 @@ def floating(state: State) -> str:
     nothing else, or the dtype of what it makes. `state.integers` is set where it has another.
     """
     for tree in state.trees:
-        constant = next((item for item in tree.constants), None)
+        constant = next((item for item in tree.constants if item[0].dtype != WEAK), None)
+        weak = constant is None and bool(tree.constants)
         if constant is not None:
             if constant[0].floating:
                 continue
             state.integers = True
             return f"`{state.view.value_name(constant[1])}` is a constant of {constant[0].dtype}"
-        if any(state.view.gives_floats(leaf) for leaf in tree.leaves):
+        if not weak and any(state.view.gives_floats(leaf) for leaf in tree.leaves):
             continue
-        reason = _floating_value(state, state.outputs[tree.nodes[0]][0])
-        if reason:
-            return reason
+        for node in tree.nodes if weak else tree.nodes[:1]:
+            reason = _floating_value(state, state.outputs[node][0])
+            if reason:
+                return reason
     return ""
 
 
@@ -151,6 +153,12 @@ BROADCASTING = frozenset({
     "Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Mean", "Sum", "Where", "PRelu",
     "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "BitShift",
     "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+    *(f"aten::{name}" for name in (
+        "add.Tensor", "add_.Tensor", "sub.Tensor", "sub_.Tensor", "mul.Tensor", "mul_.Tensor",
+        "div.Tensor", "div_.Tensor", "pow.Tensor_Tensor", "rsub.Tensor", "maximum", "minimum",
+        "where.self", "eq.Tensor", "ne.Tensor", "gt.Tensor", "ge.Tensor", "lt.Tensor",
+        "le.Tensor", "remainder.Tensor", "floor_divide", "atan2", "logical_and", "logical_or",
+    )),
 })  # fmt: skip
 
 

@@ -11,7 +11,10 @@ from oprep.converters.normal import Wanted
 from oprep.converters.state import show
 from oprep.opsets.syntax import Expression
 
-WIDER = frozenset({"Unsqueeze", "OneHot", "ConcatFromSequence"})
+WIDER = frozenset({
+    "Unsqueeze", "OneHot", "ConcatFromSequence", "aten::unsqueeze", "aten::stack",
+})  # fmt: skip
+"""Ops whose axis counts in the rank of the result."""
 
 
 AXES = frozenset({"axis", "axes", "dim", "dims"})

@@ -1,7 +1,8 @@
 """What the matcher sees of a model: regions of nodes and values, the same for every front-end.
 
 Plain lists and dicts, because a matcher that calls a method for each look-up is twice as slow.
-A value is a hashable handle: a tensor name in ONNX, an fx node in PyTorch. A node is an index.
+A value is a name, unique in its region and empty where an input is absent; in PyTorch programs it
+may also be a `Plain` number or a list (`Several`). A node is an index.
 """
 
 from __future__ import annotations
@@ -13,6 +14,34 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 Value: TypeAlias = Any
 
 PRODUCT, SUM = "product", "sum"
+
+
+class Plain(str):
+    """A number where a tensor could stand, as `2` in `x * 2`: a value that is its own constant."""
+
+    number: int | float | bool | complex
+
+    def __new__(cls, number: int | float | bool | complex) -> Plain:
+        """Make the value of a number; equal numbers of one type are equal values."""
+        made = super().__new__(cls, f"={number!r}")
+        made.number = number
+        return made
+
+
+class Several(str):
+    """A list of tensors that is one argument among other lists, as `hx` of an LSTM."""
+
+    items: tuple[Value, ...]
+
+    def __new__(cls, items: Sequence[Value]) -> Several:
+        """Make the value of a list; lists of the same values are equal."""
+        made = super().__new__(cls, f"[{', '.join(items)}]")
+        made.items = tuple(items)
+        return made
+
+
+WEAK = "number"
+"""The dtype of a Python number: it takes that of the tensors beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +186,6 @@ class View(Protocol):
 
     def random(self, node: int) -> bool:
         """Tell whether a node draws random numbers or has an effect."""
+
+    def hazard(self, nodes: Sequence[int], roots: Sequence[Value], reads: frozenset[Value]) -> str:
+        """Say which change in place stands in the way of a replacement; empty where none does."""

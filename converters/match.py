@@ -18,7 +18,7 @@ from oprep.converters.conditions import (
     unnamed_output,
     why_not,
 )
-from oprep.converters.graph import Absent, Attribute, Many, Value, View
+from oprep.converters.graph import Absent, Attribute, Many, Plain, Several, Value, View
 from oprep.converters.state import STEPS, Reasons, State, TooManySteps
 from oprep.converters.templates import Template, recognise, remember, template_of
 from oprep.opsets.rule import Rule
@@ -59,9 +59,11 @@ class Match:
         for value in self.bound.values():
             if isinstance(value, Many):
                 found.update(value.values)
+            elif isinstance(value, Several):
+                found.update(value.items)
             elif not isinstance(value, Attribute | Absent):
                 found.add(value)
-        self.reads = frozenset(found)
+        self.reads = frozenset(item for item in found if item and not isinstance(item, Plain))
 
     @property
     def site(self) -> str:
@@ -243,6 +245,7 @@ def _accepted(state: State, compiled: Compiled, roots: tuple[Any, ...]) -> Match
     if not reason and len(roots) > 1:
         reason = cycle(state, nodes, roots, match.reads)
     reason = reason or random_kept(state, nodes, roots)
+    reason = reason or view.hazard(nodes, roots, match.reads)
     if not reason and rule.scope:
         path = view.scope_of(match.root)
         if not in_scope(rule.scope, path):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -28,6 +29,21 @@ KINDS = {
 }
 
 
+class Readable(Protocol):
+    """A file of known size that can be read in parts: bytes in memory, or an open descriptor."""
+
+    @property
+    def path(self) -> Path:
+        """Tell what the file is called."""
+
+    @property
+    def size(self) -> int:
+        """Tell how many bytes there are."""
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Give exactly that many bytes from an offset; fewer are an error (exit 3)."""
+
+
 @dataclass(frozen=True)
 class Content:
     """The bytes of one regular file, read once through one descriptor, and their sha256."""
@@ -35,6 +51,18 @@ class Content:
     path: Path
     data: bytes
     sha256: str
+
+    @property
+    def size(self) -> int:
+        """Tell how many bytes there are."""
+        return len(self.data)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Give a copy of part of the bytes."""
+        data = self.data[offset : offset + length]
+        if len(data) != length:
+            raise _short(self.path, offset, length, len(data), ExitCode.MODEL)
+        return data
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,46 @@ class Identity:
     def of(state: os.stat_result) -> Identity:
         """Take it from what `stat` or `fstat` gave."""
         return Identity(state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A regular file held open by one descriptor, so that what was checked is what is read."""
+
+    path: Path
+    descriptor: int
+    identity: Identity
+
+    @property
+    def size(self) -> int:
+        """Tell how many bytes there are."""
+        return self.identity.size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Read part of the file; refused (exit 3) where it is shorter now."""
+        parts, left = [], length
+        while left:
+            data = os.pread(self.descriptor, left, offset + length - left)
+            if not data:
+                raise _short(self.path, offset, length, length - left, ExitCode.MODEL)
+            parts.append(data)
+            left -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def unchanged(self) -> None:
+        """Refuse (exit 3) a file that was written to since it was opened."""
+        if Identity.of(os.fstat(self.descriptor)) != self.identity:
+            raise _changed(self.path, ExitCode.MODEL)
+
+
+@contextmanager
+def holding(path: Path, *, max_bytes: int | None = None) -> Iterator[OpenFile]:
+    """Hold a regular file open for reading in parts; a size over `max_bytes` is exit 9."""
+    with opened(path, ExitCode.MODEL) as descriptor:
+        identity = Identity.of(os.fstat(descriptor))
+        if max_bytes is not None and identity.size > max_bytes:
+            raise _too_large(path, identity.size, max_bytes)
+        yield OpenFile(path, descriptor, identity)
 
 
 @dataclass(frozen=True)
@@ -80,13 +148,7 @@ def read(
     with opened(path, exit_code) as descriptor:
         state = os.fstat(descriptor)
         if state.st_size > limit:
-            raise OprepError(
-                f"`{path.name}` is larger than may be read",
-                where=str(path),
-                notes=(f"it has {state.st_size} bytes; {limit} are allowed",),
-                help=f"pass `--max-bytes {state.st_size}` if that is meant",
-                exit_code=ExitCode.LIMIT,
-            )
+            raise _too_large(path, state.st_size, limit)
         try:
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 data = file.read(state.st_size + 1)
@@ -124,16 +186,30 @@ def stream(
         while left:
             data = os.read(descriptor, min(block, left))
             if not data:
-                raise OprepError(
-                    f"`{path.name}` is shorter than expected",
-                    where=str(path),
-                    notes=(f"{length} bytes from {offset} on were wanted, {left} are missing",),
-                    exit_code=exit_code,
-                )
+                raise _short(path, offset, length, length - left, exit_code)
             left -= len(data)
             yield data
         if Identity.of(os.fstat(descriptor)) != before:
             raise _changed(path, exit_code)
+
+
+def _too_large(path: Path, size: int, limit: int) -> OprepError:
+    return OprepError(
+        f"`{path.name}` is larger than may be read",
+        where=str(path),
+        notes=(f"it has {size} bytes; {limit} are allowed",),
+        help=f"pass `--max-bytes {size}` if that is meant",
+        exit_code=ExitCode.LIMIT,
+    )
+
+
+def _short(path: Path, offset: int, length: int, got: int, exit_code: ExitCode) -> OprepError:
+    return OprepError(
+        f"`{path.name}` is shorter than expected",
+        where=str(path),
+        notes=(f"{length} bytes from {offset} on were wanted, {length - got} are missing",),
+        exit_code=exit_code,
+    )
 
 
 def _changed(path: Path, exit_code: ExitCode) -> OprepError:

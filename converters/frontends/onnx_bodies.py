@@ -8,13 +8,12 @@ where it is equal, and refused where it is not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from oprep.converters.frontends.onnx_body import body_function, equal_bodies, is_generic
 from oprep.converters.frontends.onnx_graph import OnnxGraph, OnnxView, Reference, plain_attribute
 from oprep.converters.frontends.onnx_types import dtype_name, dtype_number
-from oprep.converters.graph import Attribute, Many
-from oprep.converters.match import Match
+from oprep.converters.graph import Attribute, Many, Value, View
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.rule import REQUIRED, CustomOp
 
@@ -27,10 +26,26 @@ INT64 = 7
 Dtypes: TypeAlias = "tuple[tuple[str, int | None], ...]"
 
 
-def opset_of(match: Match) -> int:
+class Place(Protocol):
+    """Where new nodes stand: a match, or a node that an exporter wrote."""
+
+    @property
+    def view(self) -> View:
+        """The region."""
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        """The values that go in, by variable."""
+
+    @property
+    def roots(self) -> Sequence[Value]:
+        """The values that come out."""
+
+
+def opset_of(place: Place) -> int:
     """Give the version of the standard domain in the region of a match."""
-    assert isinstance(match.view, OnnxView)
-    return match.view.opset
+    assert isinstance(place.view, OnnxView)
+    return place.view.opset
 
 
 class Bodies:
@@ -74,7 +89,7 @@ class Bodies:
             return False  # the body has no meaning on integers
         return _steps(integer) != _steps(generic)
 
-    def missing(self, match: Match, used: Sequence[CustomOp]) -> str:
+    def missing(self, match: Place, used: Sequence[CustomOp]) -> str:
         """Say why a body cannot be written for a match: below opset 15 its dtype must be known."""
         opset = opset_of(match)
         for op in used:
@@ -93,7 +108,7 @@ class Bodies:
                 )
         return ""
 
-    def _first(self, match: Match) -> str:
+    def _first(self, match: Place) -> str:
         for value in match.bound.values():
             if isinstance(value, Many) and value.values:
                 return str(value.values[0])
@@ -101,7 +116,7 @@ class Bodies:
                 return value
         return "?"
 
-    def _dtype(self, match: Match) -> int | None:
+    def _dtype(self, match: Place) -> int | None:
         """Give the dtype of the match's first tensor that is a floating one, else of the first."""
         found: list[str] = []
         for value in [*match.bound.values(), *match.roots]:
@@ -115,7 +130,7 @@ class Bodies:
         chosen = (floating or found)[:1]
         return dtype_number(chosen[0]) if chosen else None
 
-    def _dtypes(self, match: Match, op: CustomOp, node: NodeProto) -> Dtypes:
+    def _dtypes(self, match: Place, op: CustomOp, node: NodeProto) -> Dtypes:
         """Give the dtype of each tensor parameter; that of the match where one is not known."""
         whole = self._dtype(match)
         tensors = [item for item in op.parameters if item.kind in TENSORS]
@@ -127,7 +142,7 @@ class Bodies:
             found.append((item.name, dtype_number(kind) if kind is not None else whole))
         return tuple(found)
 
-    def attend(self, match: Match, nodes: Sequence[NodeProto]) -> None:
+    def attend(self, match: Place, nodes: Sequence[NodeProto]) -> None:
         """Make sure that each custom node has its function; set `overload` where one is needed."""
         for node in nodes:
             op = self.by_id.get((node.domain, node.op_type))

@@ -161,6 +161,10 @@ class OnnxView:
             return len(got) > 2 and bool(got[2]) and (mode is None or bool(mode.scalar))
         return op in RANDOM
 
+    def hazard(self, nodes: Sequence[int], roots: Sequence[Any], reads: frozenset[Any]) -> str:
+        """Give nothing: ONNX changes no value in place."""
+        return ""
+
     @cached_property
     def constant_values(self) -> set[Any] | None:
         """All values made of constants alone; None where outer regions have to be asked, too."""

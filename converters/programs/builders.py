@@ -1,0 +1,103 @@
+"""How the calls of a replacement are made: at once on tensors, or as new nodes of an fx graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+from torch.utils._pytree import tree_map
+
+
+class Builder(Protocol):
+    """Makes calls; an operand is whatever stands for a tensor or a size here."""
+
+    def call(
+        self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Any:
+        """Make a call; give its result, or a tuple of results."""
+
+    def value(self, operand: Any) -> Any:
+        """Give the tensor or the number behind an operand; a fake one in a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerBuilder:
+    """Calls ops at once; operands are tensors."""
+
+    def call(
+        self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Any:
+        """Call the op."""
+        result = overload(*arguments, **keywords)
+        return tuple(result) if isinstance(result, list | tuple) else result
+
+    def value(self, operand: Any) -> Any:
+        """Give the operand itself."""
+        return operand
+
+
+@dataclass(slots=True)
+class FxBuilder:
+    """Inserts nodes before `before`; `meta` is what each of them is told of its origin.
+
+    A node's value is found by running its op, and nothing else, under the graph's own fake mode.
+    `called` is told of every call, so that a failure can name the site. `made` are the new nodes.
+    """
+
+    graph: Graph
+    before: Node
+    mode: FakeTensorMode | None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    failed: Callable[[OpOverload, Exception], Exception] = lambda overload, error: error
+    made: list[Node] = field(default_factory=list)
+
+    def call(
+        self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Any:
+        """Insert a node, and one for each result where there are several."""
+        with self.graph.inserting_before(self.before):
+            node = self.graph.call_function(overload, tuple(arguments), dict(keywords))
+        name = overload.name().partition("::")[2].partition(".")[0]
+        value = self._run(node, overload)
+        self._tell(node, value, (f"{name}_1", f"OpOverload.{name}"))
+        if not isinstance(value, list | tuple):
+            return node
+        return tuple(self._item(node, index, item) for index, item in enumerate(value))
+
+    def value(self, operand: Any) -> Any:
+        """Give what a node was found to be."""
+        return operand.meta.get("val") if isinstance(operand, Node) else operand
+
+    def _item(self, node: Node, index: int, value: Any) -> Node:
+        with self.graph.inserting_before(self.before):
+            item = self.graph.call_function(operator.getitem, (node, index))
+        self._tell(item, value, ("getitem_1", "builtin_function_or_method.getitem"))
+        return item
+
+    def _tell(self, node: Node, value: Any, torch_fn: tuple[str, str]) -> None:
+        node.meta.update(self.meta)
+        node.meta["val"] = value
+        node.meta["torch_fn"] = torch_fn
+        self.made.append(node)
+
+    def _run(self, node: Node, overload: OpOverload) -> Any:
+        values = tree_map(self.value, (node.args, node.kwargs))
+        try:
+            if self.mode is None:
+                return overload(*values[0], **values[1])
+            with self.mode, torch.no_grad():
+                result = overload(*values[0], **values[1])
+            if self.mode.shape_env is not None:
+                found = compute_unbacked_bindings(self.mode.shape_env, result)
+                if found:
+                    node.meta["unbacked_bindings"] = found
+            return result
+        except Exception as error:
+            raise self.failed(overload, error) from error

@@ -1,0 +1,47 @@
+"""What a caller holds stays as it is: a copy of a module to capture, and the random state."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """Copy a module; its parameters are shared, buffers and all that `forward` changes are not.
+
+    Parameters are the bulk and no forward pass changes them. Storages are shared with them too,
+    so that a buffer that is a view of a parameter stays one.
+    """
+    storages: dict[int, Any] = {}
+    memo: dict[Any, Any] = {"torch": storages}
+    for parameter in module.parameters():
+        memo[id(parameter)] = parameter
+        if parameter.layout is torch.strided and not _is_lazy(parameter):
+            storage = parameter.untyped_storage()
+            storages[storage._cdata] = storage
+    return copy.deepcopy(module, memo)
+
+
+def _is_lazy(parameter: nn.Parameter) -> bool:
+    return isinstance(parameter, nn.parameter.UninitializedTensorMixin)
+
+
+@contextmanager
+def same_random_state(seed: int | None = None) -> Iterator[None]:
+    """Give back every random state afterwards; `seed` sets torch's own meanwhile."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        if seed is not None:
+            torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)
