@@ -135,6 +135,4 @@ class _Text:
 
 
 def _refused(message: str, notes: tuple[str, ...]) -> OprepError:
-    return OprepError(
-        message, where=OPTION, notes=notes, help=EXAMPLE, exit_code=ExitCode.USAGE
-    )
+    return OprepError(message, where=OPTION, notes=notes, help=EXAMPLE, exit_code=ExitCode.USAGE)

@@ -1,4 +1,4 @@
-"""What the user named as a PyTorch model, told without torch: which file, which factory, whose code.
+"""What the user named as a PyTorch model, told without torch: file, factory, and whose code runs.
 
 An archive or pickle is told by its content. `file.py:factory` and `pkg.mod:Class` name code of
 the user's own, which may run in a child; code inside a model file runs only where it is trusted.
@@ -27,7 +27,7 @@ TRUST = "export it to `.pt2`, or pass `--trust-model` if the file is yours"
 
 @dataclass(frozen=True)
 class Weights:
-    """The bytes of a weights file, and the key in it that holds the state dict, if one was named."""
+    """The bytes of a weights file, and the key in it of the state dict, if one was named."""
 
     name: str
     data: bytes
@@ -136,9 +136,7 @@ def file_source(
     return Source(kind, content.path.name, content.path, content.data, content.sha256)
 
 
-def _factory(
-    text: str, weights: str | Path | None, no_code: bool, max_bytes: int | None
-) -> Source:
+def _factory(text: str, weights: str | Path | None, no_code: bool, max_bytes: int | None) -> Source:
     before, _, attribute = text.rpartition(":")
     if no_code:
         raise OprepError(
@@ -163,9 +161,7 @@ def _factory(
     content = read(Path(before), max_bytes=max_bytes)
     path = content.path.resolve()
     name = f"{path.name}:{attribute}"
-    return Source(
-        "factory", name, path, content.data, content.sha256, "", attribute, loaded
-    )
+    return Source("factory", name, path, content.data, content.sha256, "", attribute, loaded)
 
 
 def open_weights(weights: str | Path, max_bytes: int | None = None) -> Weights:

@@ -32,6 +32,9 @@ FILES = {
 }
 CHILDREN = {"converters/runner.py", "converters/child.py", "converters/sandbox.py"}
 PRINTER = {"cli/render.py"}
+WEIGHTS = {"converters/programs/weights.py", "converters/programs/pickles.py"}
+"""Bytes that were read and judged before are unpickled here, in a child: tensors, or what the user
+trusts."""
 
 PACKAGE_DATA = {"converters/rules.py"}
 """Modules that read data of the package itself, through importlib.resources."""
@@ -57,7 +60,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "onnx.load_model": FILES,
     "onnx.save": FILES,
     "onnx.save_model": FILES,
-    "torch.load": FILES,
+    "torch.load": FILES | WEIGHTS,
     "torch.save": FILES,
     "subprocess": CHILDREN,
     "multiprocessing": CHILDREN,

@@ -190,7 +190,5 @@ def _is_keywords(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
 
-def _refused(
-    message: str, where: str, notes: tuple[str, ...] = (), help: str = ""
-) -> OprepError:
+def _refused(message: str, where: str, notes: tuple[str, ...] = (), help: str = "") -> OprepError:
     return OprepError(message, where=where, notes=notes, help=help, exit_code=ExitCode.MODEL)

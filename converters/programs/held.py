@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
 
 
 def private_copy(module: nn.Module) -> nn.Module:
@@ -30,7 +31,7 @@ def private_copy(module: nn.Module) -> nn.Module:
 
 
 def _is_lazy(parameter: nn.Parameter) -> bool:
-    return isinstance(parameter, nn.parameter.UninitializedTensorMixin)
+    return isinstance(parameter, UninitializedTensorMixin)
 
 
 @contextmanager

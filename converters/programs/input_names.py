@@ -80,7 +80,7 @@ def explicit(model: nn.Module, kwargs: Arguments) -> None:
         return forward(*args, **given)
 
     call.__signature__ = inspect.Signature([*kept, *more])  # type: ignore[attr-defined]
-    model.forward = call  # type: ignore[method-assign]
+    model.forward = call
 
 
 def _keywords(model: nn.Module) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 
 from oprep.converters.program_source import Weights
 from oprep.converters.programs.tensors import dtype_name
@@ -122,9 +123,7 @@ def _is_state(value: Any) -> bool:
     )
 
 
-def _without_prefix(
-    state: dict[str, Tensor], wanted: set[str]
-) -> tuple[dict[str, Tensor], str]:
+def _without_prefix(state: dict[str, Tensor], wanted: set[str]) -> tuple[dict[str, Tensor], str]:
     """Leave out a wrapper's prefix where all names have it and the module knows the rest."""
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in state) and not wanted & set(state):
@@ -147,7 +146,7 @@ def _require_all(module: nn.Module, state: Mapping[str, Any], name: str) -> None
         for key, tensor in state.items()
         if isinstance(tensor, Tensor)
         and isinstance(own[key], Tensor)
-        and not isinstance(own[key], nn.parameter.UninitializedTensorMixin)
+        and not isinstance(own[key], UninitializedTensorMixin)
         and own[key].shape != tensor.shape
     ]
     if wrong:
@@ -179,9 +178,7 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
 
 
-def _refused(
-    fact: str, name: str, notes: tuple[str, ...] = (), help: str = ""
-) -> OprepError:
+def _refused(fact: str, name: str, notes: tuple[str, ...] = (), help: str = "") -> OprepError:
     return OprepError(
         f"`{name}` {fact}", where=name, notes=notes, help=help, exit_code=ExitCode.MODEL
     )
