@@ -18,7 +18,7 @@ from oprep.converters.forms import (
     equal_plain,
     plain_of,
 )
-from oprep.converters.graph import ABSENT, Attribute, Many
+from oprep.converters.graph import ABSENT, Attribute, Many, Several
 from oprep.converters.normal import Wanted, literal
 from oprep.converters.state import Matcher, State, Then, show
 from oprep.opsets.expression import UNKNOWN, evaluate, explain
@@ -322,6 +322,8 @@ def _input(item: InputWant, compile_: Compile, slot: SlotOf) -> InputMatcher:
         return _default_input(want.value, label, item.absent)
     if isinstance(want, Maybe):
         return _optional_input(slot(want.name))
+    if isinstance(want, Rest):
+        return _list_input(want, slot)
     if item.plain and not isinstance(want, Name) and (wanted := literal(want)) is not ...:
         return _default_input(wanted, label, item.absent)
     matcher = compile_(want)
@@ -347,6 +349,17 @@ def _optional_input(index: int) -> InputMatcher:
             return True
         state.slots[index] = None
         return False
+
+    return match
+
+
+def _list_input(want: Rest, slot: SlotOf) -> InputMatcher:
+    """Bind `*xs` where it is one of several lists of tensors."""
+    bind = _rest(want, slot)
+    assert bind is not None
+
+    def match(state: State, value: Any, node: int, then: Then) -> bool:
+        return bind(state, value.items if isinstance(value, Several) else (), then)
 
     return match
 

@@ -23,6 +23,7 @@ from oprep.converters.listing import list_ops
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.outputs_apart import Files, named, named_external, named_model
 from oprep.converters.planfile import apply_plan, plan_text
+from oprep.converters.planfile import planned as planned_site
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
 from oprep.converters.settings import Settings, versions
@@ -100,14 +101,16 @@ def convert(
     rules_hash = rules_sha256(rule_files)
     matches: list[Match] = planned.matches
     if plan is not None:
-        matches = apply_plan(plan, source.sha256, rules_hash, matches)
+        sites = [planned_site(match) for match in matches]
+        matches = [matches[i] for i in apply_plan(plan, source.sha256, rules_hash, sites)]
     notes = (*unused_code(opsets), *notes_on_meaning(opsets, {m.rule.name for m in matches}))
     report = Report("convert", "planned", source.record(), rules=planned.for_matches(matches),
                     notes=notes, versions=versions(), seed=seed)  # fmt: skip
     if plan is None:
         expectations_met(report, opsets, source.name)
     if plan_target is not None:
-        write_text(plan_target, plan_text(source.sha256, rules_hash, matches))
+        sites = [planned_site(match) for match in matches]
+        write_text(plan_target, plan_text(source.sha256, rules_hash, sites))
     if dry_run or plan_target is not None:
         return _timed(report, started, timings)
     if not matches and not strip_traces:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oprep.converters.files import read
-from oprep.converters.match import Match
 from oprep.opsets.errors import ExitCode, OprepError
+
+if TYPE_CHECKING:
+    from oprep.converters.match import Match
 
 SCHEMA = 1
 STALE = {
@@ -18,26 +20,35 @@ STALE = {
 }
 
 
-def plan_text(model_sha256: str, rules_sha256: str, matches: Sequence[Match]) -> str:
+Planned: TypeAlias = Mapping[str, Any]
+"""One site of a plan: rule, site, region, outputs and nodes, by their names in messages."""
+
+
+def planned(match: Match) -> dict[str, Any]:
+    """Describe a match as a plan file does."""
+    return {
+        "rule": match.rule.name,
+        "site": match.site,
+        "region": match.view.region.label,
+        "outputs": [str(value) for value in match.roots],
+        "nodes": [match.view.node_name(node) for node in match.nodes],
+    }
+
+
+def plan_text(model_sha256: str, rules_sha256: str, sites: Sequence[Planned]) -> str:
     """Write a plan as JSON; sites may be deleted from it before it is applied."""
-    sites = [
-        {
-            "rule": match.rule.name,
-            "site": match.site,
-            "region": match.view.region.label,
-            "outputs": [str(value) for value in match.roots],
-            "nodes": [match.view.node_name(node) for node in match.nodes],
-        }
-        for match in matches
-    ]
-    data = {"schema": SCHEMA, "model": model_sha256, "rules": rules_sha256, "sites": sites}
+    data = {"schema": SCHEMA, "model": model_sha256, "rules": rules_sha256, "sites": list(sites)}
     return json.dumps(data, indent=2, sort_keys=True) + "\n"
 
 
 def apply_plan(
-    path: Path, model_sha256: str, rules_sha256: str, matches: Sequence[Match]
-) -> list[Match]:
-    """Keep the matches that a plan file names; refuse a plan for another model or other rules."""
+    path: Path, model_sha256: str, rules_sha256: str, sites: Sequence[Planned]
+) -> list[int]:
+    """Give the positions of the sites that a plan file names, in their order.
+
+    A plan for another model or other rules is refused, and one that was edited in any way but by
+    deleting sites.
+    """
     data = _read(path)
     for key, now in (("model", model_sha256), ("rules", rules_sha256)):
         if data[key] != now:
@@ -48,26 +59,24 @@ def apply_plan(
                 "make a new one with `--plan-out`",
                 ExitCode.EXPECTATION,
             )
-    by_key = {_key(match.rule.name, match.view.region.label, match.roots): match
-              for match in matches}  # fmt: skip
-    chosen: list[Match] = []
+    by_key = {_key(site): position for position, site in enumerate(sites)}
+    chosen: set[int] = set()
     for site in data["sites"]:
-        place = _key(site["rule"], site["region"], site["outputs"])
-        match = by_key.get(place)
-        if match is None:
+        position = by_key.get(_key(site))
+        if position is None:
             fact = f"the plan names a site that rule `{site['rule']}` does not match"
             raise _stale(path, fact, f"site `{site['site']}`")
-        if match in chosen:
+        if position in chosen:
             raise _stale(path, "the plan names a site twice", f"site `{site['site']}`")
-        nodes = [match.view.node_name(node) for node in match.nodes]
-        if (site["site"], site["nodes"]) != (match.site, nodes):
-            note = f"the plan has {', '.join(site['nodes'])}; the rule matches {', '.join(nodes)}"
-            raise _stale(path, f"the plan has other nodes for site `{match.site}`", note)
-        chosen.append(match)
+        found = sites[position]
+        if (site["site"], site["nodes"]) != (found["site"], found["nodes"]):
+            note = (f"the plan has {', '.join(site['nodes'])}; "
+                    f"the rule matches {', '.join(found['nodes'])}")  # fmt: skip
+            raise _stale(path, f"the plan has other nodes for site `{found['site']}`", note)
+        chosen.add(position)
     if not chosen:
         raise _stale(path, "the plan names no site", "nothing would be replaced")
-    wanted = {id(match) for match in chosen}
-    return [match for match in matches if id(match) in wanted]
+    return sorted(chosen)
 
 
 def _stale(path: Path, fact: str, note: str) -> OprepError:
@@ -76,8 +85,8 @@ def _stale(path: Path, fact: str, note: str) -> OprepError:
     )
 
 
-def _key(rule: str, region: str, outputs: Sequence[Any]) -> tuple[str, ...]:
-    return (rule, region, *map(str, outputs))
+def _key(site: Planned) -> tuple[str, ...]:
+    return (site["rule"], site["region"], *map(str, site["outputs"]))
 
 
 def _read(path: Path) -> dict[str, Any]:

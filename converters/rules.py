@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def load_rules(
         else:
             path = path_of(item, "rules")
             content = _read_rules(path)
-            found.append(load_opset(content.data, path.stem, file=path.name))
+            loaded = load_opset(content.data, path.stem, file=path.name)
+            found.append(replace(loaded, folder=str(path.parent.resolve())))
             records.append(FileRecord(path.name, content.sha256, len(content.data)))
     for name in opsets:
         found.append(shipped(name))

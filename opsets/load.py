@@ -53,7 +53,8 @@ def load_opset(
         read_rule(table, number, known, shipped) for number, table in enumerate(rule_tables, 1)
     ]
     _check_twice(rule_tables, [rule.name for rule in rules], "the name")
-    return Opset(name, tuple(ops), tuple(rules), shipped, hashlib.sha256(data).hexdigest())
+    digest = hashlib.sha256(data).hexdigest()
+    return Opset(name, tuple(ops), tuple(rules), shipped, digest, data, file or name)
 
 
 def _vocabulary() -> Mapping[str, Function]:

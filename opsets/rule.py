@@ -169,7 +169,8 @@ class CustomOp:
 class Opset:
     """A named set of ops and rules; `shipped` ones match as a whole, not rule by rule.
 
-    `sha256` is that of the text that the opset was loaded from.
+    `sha256` is that of `text`, from which the opset was loaded and can be loaded again; `file` is
+    the name in its messages, `folder` where the files that it names lie (empty: nowhere).
     """
 
     name: str
@@ -177,3 +178,6 @@ class Opset:
     rules: tuple[Rule, ...]
     shipped: bool = False
     sha256: str = ""
+    text: bytes = field(default=b"", repr=False, compare=False)
+    file: str = field(default="", compare=False)
+    folder: str = field(default="", compare=False)

@@ -25,6 +25,9 @@ COMMUTATIVE = frozenset({
 })  # fmt: skip
 """Ops whose first two tensors may stand in either order where a rule names the op itself."""
 
+RENAMED = {("aten::embedding", "input"): "indices"}
+"""Parameters of torch functions that stand elsewhere in an overload, under another name."""
+
 
 class TorchDialect:
     """The dispatcher of this process, with the custom ops that the rule files declare."""
@@ -101,7 +104,7 @@ def overloads(name: str) -> list[torch._ops.OpOverload]:
         held = getattr(getattr(torch.ops, space), packet, None)
         if not isinstance(held, torch._ops.OpOverloadPacket):
             continue
-        for each in held.overloads():
+        for each in held.overloads():  # type: ignore[no-untyped-call]
             if _stands_for(each, overload, is_variant):
                 found.append(getattr(held, each))
     return found
@@ -113,13 +116,10 @@ def _stands_for(each: str, overload: str, is_variant: bool) -> bool:
     return each.removesuffix("_out") == overload or (each == "out" and overload == "default")
 
 
-def _function_form(
-    function: Function, given: Mapping[str, Any], layout: Layout
-) -> NodeForm | None:
+def _function_form(function: Function, given: Mapping[str, Any], layout: Layout) -> NodeForm | None:
     """Say how an overload says a vocabulary function called with these arguments."""
     names = parameter_names(function, layout)
     wants: dict[str, Any] = {}
-    kinds = {item.name: item.kind for item in function.parameters}
     for parameter in function.parameters:
         formal = names.get(parameter.name)
         if parameter.name in given:
@@ -144,7 +144,6 @@ def _function_form(
         for item in function.parameters
         if item.name not in names and item.name not in given
     )
-    del kinds
     return _form(layout, wants, labels, extra, commutative=function.commutative,
                  floats=function.floats, settled=settled)  # fmt: skip
 
@@ -169,12 +168,13 @@ def parameter_names(function: Function, layout: Layout) -> dict[str, str]:
     torch calls the first tensor of a function `input` and that of an overload `self`.
     """
     free = [item for item in layout.formals if not _is_out(item, layout)]
-    by_name = {item.name: item for item in free}
+    known = {item.name for item in free}
+    base = layout.key.partition(".")[0]
     found: dict[str, str] = {}
     for parameter in function.parameters:
-        name = parameter.name
-        if name in by_name:
-            found[name] = name
+        name = RENAMED.get((base, parameter.name), parameter.name)
+        if name in known:
+            found[parameter.name] = name
     taken = set(found.values())
     for position, parameter in enumerate(function.parameters):
         if parameter.name in found or position >= len(free):
@@ -290,9 +290,7 @@ def _absent(formal: Formal, wants: Mapping[str, Any]) -> Want:
 def _whole_list(want: Any) -> Want:
     """Take a list among several as one value: `*hx`, or a name for it."""
     if isinstance(want, tuple):
-        if len(want) == 1:
-            return want[0] if isinstance(want[0], Rest) else want[0]
-        return Name("_") if not want else want[0]
+        return want[0] if want else Name("_")
     return want if isinstance(want, Rest | Name | Default) else Name("_")
 
 

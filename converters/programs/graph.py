@@ -33,7 +33,7 @@ class TorchValue(str):
     """
 
     node: Node
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __new__(cls, name: str, node: Node, index: int = 0) -> TorchValue:
         """Name a result of a node."""
@@ -220,7 +220,7 @@ def all_uses(fx: Node) -> list[Node]:
 def foreign(fx: Node) -> str:
     """Name what is called where it is no overload: a higher-order op or a plain function."""
     if isinstance(fx.target, torch._ops.HigherOrderOperator):
-        return f"higher_order::{fx.target.name()}"
+        return f"higher_order::{fx.target._name}"
     module = getattr(fx.target, "__module__", "") or ""
     return f"{module.lstrip('_')}::{getattr(fx.target, '__name__', fx.target)}"
 

@@ -107,7 +107,7 @@ class TorchView:
         kind = ARITHMETIC.get(op)
         if kind is None or not self.region.inputs[node]:
             return None
-        base, _, overload = op.removeprefix("aten::").partition(".")
+        base = op.removeprefix("aten::").partition(".")[0]
         base = base.removesuffix("_")
         first = self.region.inputs[node][0]
         if base in POWERS:
@@ -133,7 +133,8 @@ class TorchView:
     def _second(self, node: int) -> str | None:
         got = self.region.inputs[node]
         if len(got) > 1:
-            return got[1]
+            second: str = got[1]
+            return second
         for name in ("other", "exponent"):
             value = self.attribute(node, name)
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -261,7 +262,7 @@ class TorchView:
         if node is None:
             return None
         if node.op == "get_attr":
-            found = self.graph_module
+            found: Any = self.graph_module
             for part in str(node.target).split("."):
                 found = getattr(found, part, None)
             return found if isinstance(found, torch.Tensor) else None
@@ -284,7 +285,7 @@ class TorchView:
         """Tell which value each input of a called graph is given; what a loop carries is not."""
         fx = self.fx[node]
         assert isinstance(fx.target, torch._ops.HigherOrderOperator)
-        name, arguments = fx.target.name(), list(fx.args)
+        name, arguments = str(fx.target._name), list(fx.args)
         if name == "cond":
             given = list(arguments[3]) if len(arguments) > 3 else []  # type: ignore[arg-type]
         elif name.startswith("wrap_with"):
@@ -317,7 +318,7 @@ class TorchView:
         targets = [given.get(item.name) for item in layout.formals if item.writes]
         for target, result in zip(targets, self.region.outputs[node], strict=False):
             if isinstance(target, Node) and self.values[target] == value:
-                return result
+                return str(result)
         return value
 
     def replaced_by(self, value: str, root: str) -> bool:

@@ -1,0 +1,68 @@
+"""Errors that a child tells its parent: a refusal is a result, and is raised again here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeAlias
+
+from oprep.converters.exchange import Ended
+from oprep.opsets.errors import ExitCode, OprepError
+
+REFUSED = "oprep refused"
+Task: TypeAlias = Callable[[Mapping[str, Any], Callable[[str], None]], Any]
+
+STEPS = {"crashed": "crashed", "timed out": "did not end in time", "memory": "needs more memory"}
+
+
+def answering(task: Task) -> Task:
+    """Make a task give an OprepError back as its result instead of as the text of an error."""
+
+    @wraps(task)
+    def run(payload: Mapping[str, Any], say: Callable[[str], None]) -> Any:
+        try:
+            return task(payload, say)
+        except OprepError as error:
+            return {REFUSED: to_plain(error)}
+
+    return run
+
+
+def to_plain(error: OprepError) -> dict[str, Any]:
+    """Give an error as plain data."""
+    return {
+        "message": error.message,
+        "where": error.where,
+        "notes": list(error.notes),
+        "help": error.help,
+        "exit_code": int(error.exit_code),
+    }
+
+
+def from_plain(data: Mapping[str, Any]) -> OprepError:
+    """Make the error again that a child told."""
+    return OprepError(data["message"], data["where"], tuple(data["notes"]), data["help"],
+                      ExitCode(data["exit_code"]))  # fmt: skip
+
+
+def answer(ended: Ended, model: str) -> Any:
+    """Give what a task answered; raise what it refused, or what became of it instead.
+
+    A limit is exit 9, a crash of the framework while it read the model exit 3; an exception that
+    nobody expected is a bug (exit 1).
+    """
+    if ended.outcome == "ok":
+        value = ended.value
+        if isinstance(value, Mapping) and REFUSED in value:
+            raise from_plain(value[REFUSED])
+        return value
+    if ended.outcome == "error":
+        raise RuntimeError(f"{ended.error} (while: {ended.began})\n{ended.trace}")
+    code = ExitCode.MODEL if ended.outcome == "crashed" else ExitCode.LIMIT
+    raise OprepError(
+        f"{ended.began or 'loading the model'} {STEPS[ended.outcome]}",
+        model,
+        (ended.error,),
+        "" if ended.outcome == "crashed" else "give it more with `--timeout SECONDS`",
+        code,
+    )

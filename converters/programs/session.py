@@ -1,0 +1,86 @@
+"""A conversion under way: the program, the opsets, what was planned and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from oprep.converters.match import Match
+from oprep.converters.plan import Plan
+from oprep.converters.planfile import planned as planned_site
+from oprep.converters.programs.conversion import ProgramConversion
+from oprep.converters.programs.program import Program
+from oprep.opsets.rule import Opset
+
+
+@dataclass
+class Session:
+    """One conversion from capture to artifact; lives in the process that holds the program."""
+
+    program: Program
+    opsets: tuple[Opset, ...] = ()
+    conversion: ProgramConversion | None = None
+    plan: Plan | None = None
+    matches: Sequence[Match] = ()
+    exported: ExportedProgram | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def described(self) -> dict[str, Any]:
+        """Describe the program for the report of the parent."""
+        program = self.program
+        nodes = sum(
+            node.op == "call_function"
+            for module in program.exported.graph_module.modules()
+            if isinstance(module, torch.fx.GraphModule)
+            for node in module.graph.nodes
+        )
+        return {
+            "name": program.name,
+            "format": program.format,
+            "capture": program.capture,
+            "nodes": nodes,
+            "notes": [*program.notes, *self.notes],
+            "torch": torch.__version__.partition("+")[0],
+        }
+
+    def planned(self, *, explain: bool) -> dict[str, Any]:
+        """Match all rules; give what each found and the sites in the form of a plan file."""
+        self.conversion = ProgramConversion(self.program, self.opsets)
+        self.plan = self.conversion.plan(explain=explain)
+        self.matches = self.plan.matches
+        return {
+            "rules": [asdict(outcome) for outcome in self.plan.outcomes],
+            "sites": [{**planned_site(match), **_site_facts(match)} for match in self.matches],
+        }
+
+    def chosen(self, positions: Sequence[int]) -> dict[str, Any]:
+        """Keep the matches that a plan file names."""
+        assert self.plan is not None
+        self.matches = [self.plan.matches[position] for position in positions]
+        return {"rules": [asdict(item) for item in self.plan.for_matches(self.matches)]}
+
+    def rewritten(self) -> ExportedProgram:
+        """Carry the plan out."""
+        assert self.conversion is not None
+        self.exported = self.conversion.rewritten(self.matches)
+        return self.exported
+
+
+def _site_facts(match: Match) -> Mapping[str, Any]:
+    """Describe a site for the sidecar, so that it can be found again in the converted program."""
+    region = match.view.region
+    inner = [str(value) for node in match.nodes for value in region.outputs[node]
+             if value and value not in match.roots]  # fmt: skip
+    tolerance = match.rule.tolerance
+    return {
+        "path": [list(step) for step in region.path],
+        "reads": sorted(str(value) for value in match.reads),
+        "inner": inner,
+        "gradient": match.rule.gradient,
+        "tolerance": {"rtol": tolerance.rtol, "atol": tolerance.atol} if tolerance else None,
+        "tolerance_source": str(match.rule.place("tolerance")) if tolerance else "",
+    }
