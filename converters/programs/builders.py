@@ -62,23 +62,30 @@ class FxBuilder:
         self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
     ) -> Any:
         """Insert a node, and one for each result where there are several."""
+        called = str(overload).partition(".")[2]
         with self.graph.inserting_before(self.before):
-            node = self.graph.call_function(overload, tuple(arguments), dict(keywords))
-        name = overload.name().partition("::")[2].partition(".")[0]
+            node = self.graph.create_node(
+                "call_function",
+                overload,
+                tuple(arguments),
+                dict(keywords),
+                name=called.partition(".")[0],
+            )
         value = self._run(node, overload)
-        self._tell(node, value, (f"{name}_1", f"OpOverload.{name}"))
+        origin = (f"{called}_1", f"OpOverload.{called}")
+        self._tell(node, value, origin)
         if not isinstance(value, list | tuple):
             return node
-        return tuple(self._item(node, index, item) for index, item in enumerate(value))
+        return tuple(self._item(node, index, item, origin) for index, item in enumerate(value))
 
     def value(self, operand: Any) -> Any:
         """Give what a node was found to be."""
         return operand.meta.get("val") if isinstance(operand, Node) else operand
 
-    def _item(self, node: Node, index: int, value: Any) -> Node:
+    def _item(self, node: Node, index: int, value: Any, origin: tuple[str, str]) -> Node:
         with self.graph.inserting_before(self.before):
             item = self.graph.call_function(operator.getitem, (node, index))
-        self._tell(item, value, ("getitem_1", "builtin_function_or_method.getitem"))
+        self._tell(item, value, origin)
         return item
 
     def _tell(self, node: Node, value: Any, torch_fn: tuple[str, str]) -> None:

@@ -65,7 +65,9 @@ class Fitter:
     is_symbol: Callable[[Any], bool]
     plain: Callable[[Any], Any]
 
-    def function(self, function: Function, overload: OpOverload, bound: Mapping[str, Any]) -> Fitted:
+    def function(
+        self, function: Function, overload: OpOverload, bound: Mapping[str, Any]
+    ) -> Fitted:
         """Fit the parameters of a vocabulary function."""
         places = places_of(function.name, overload)
         given: dict[str, Any] = {}
@@ -137,6 +139,7 @@ class Fitter:
         return self.scalar(slot, value), 0
 
     def tensor(self, slot: Slot, value: Any) -> tuple[Any, int]:
+        """Take a tensor, or what becomes one."""
         if self.is_tensor(value):
             return value, 0
         if isinstance(value, NUMBER) or self.is_symbol(value):
@@ -146,6 +149,7 @@ class Fitter:
         raise Misfit(f"`{slot.name}` is {shown(value)}, the op wants a tensor")
 
     def tensors(self, slot: Slot, value: Any) -> tuple[Any, int]:
+        """Take a list of tensors."""
         if not isinstance(value, tuple | list):
             raise Misfit(f"`{slot.name}` is one value, the op wants a list of tensors")
         found = [(None, 0) if item is None else self.tensor(slot, item) for item in value]
@@ -159,6 +163,7 @@ class Fitter:
         return found
 
     def scalar(self, slot: Slot, value: Any) -> Any:
+        """Take one plain value of the slot's kind."""
         if self.is_tensor(value):
             value = self.known(slot, value)
         if self.is_symbol(value) and slot.kind in ("number", "int", "float"):

@@ -18,9 +18,10 @@ from torch._ops import OpOverload
 from oprep.converters.graph import ABSENT
 from oprep.converters.normal import BINARY, COMPARED, number_of, substitute
 from oprep.converters.programs.builders import Builder
-from oprep.converters.programs.literals import beside, constant
 from oprep.converters.programs.fitting import NUMBER, WRAPPED, Fitted, Fitter, Misfit, New
-from oprep.converters.programs.overloads import named, overloads_of, results_of, title
+from oprep.converters.programs.layout import key_of
+from oprep.converters.programs.literals import beside, constant
+from oprep.converters.programs.overloads import named, overloads_of, results_of
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import UNKNOWN, evaluate, format_expression, parse_equation
 from oprep.opsets.rule import REQUIRED, Source
@@ -165,15 +166,13 @@ class Walk:
             return self.function(call.function, arguments, keywords, scope)
         overloads = self.overloads(call)
         fitted = self.choose(
-            title(overloads[0]) if len(overloads) == 1 else f"{call.domain}::{call.function}",
+            key_of(overloads[0]) if len(overloads) == 1 else f"{call.domain}::{call.function}",
             overloads,
             lambda overload: self.fitter(scope).call(overload, arguments, keywords),
         )
         return self.make(fitted)
 
-    def operands(
-        self, call: Call, scope: Mapping[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def operands(self, call: Call, scope: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Give the operands of a call, by position and by keyword."""
         arguments: list[Any] = []
         for argument in call.arguments:
@@ -193,7 +192,7 @@ class Walk:
             help = "declare it as an `[[op]]` with a `body` or `python`, or correct the name"
             raise self.error(message, help)
         if any(overload._schema.is_mutable for overload in found):
-            message = f"`{title(found[0])}` changes an argument in place"
+            message = f"`{key_of(found[0])}` changes an argument in place"
             raise self.error(message, "write the op that returns a new tensor")
         return found
 
@@ -289,9 +288,9 @@ class Walk:
             try:
                 fitting.append(fit(overload))
             except Misfit as misfit:
-                reasons.append(f"`{title(overload)}`: {misfit}")
+                reasons.append(f"`{key_of(overload)}`: {misfit}")
         if fitting:
-            return min(fitting, key=lambda item: (item.cost * (item.overload.name() not in WRAPPED)))
+            return min(fitting, key=lambda item: item.cost * (key_of(item.overload) not in WRAPPED))
         message = f"`{name}` has no overload in torch that takes what is given"
         notes = tuple(reasons[:3])
         help = "correct the call"
@@ -313,7 +312,7 @@ class Walk:
         tensors = [item for item in _flat(fitted.arguments) if self.is_tensor(item)]
         tensors += [item for item in _flat(fitted.keywords.values()) if self.is_tensor(item)]
         like = self.builder.value(tensors[0]) if tensors else None
-        stays = bool(tensors) and fitted.overload.name() in WRAPPED
+        stays = bool(tensors) and key_of(fitted.overload) in WRAPPED
 
         def settled(item: Any) -> Any:
             if isinstance(item, tuple | list):

@@ -74,12 +74,6 @@ def results_of(overload: OpOverload) -> int:
     return len(returns)
 
 
-def title(overload: OpOverload) -> str:
-    """Name an overload as messages do: `aten::add.Tensor`, `acme::gelu`."""
-    name: str = overload.name()
-    return name.removesuffix(".default")
-
-
 def packet(domain: str, name: str) -> OpOverloadPacket | None:
     """Give a registered op; None where nothing has registered that name."""
     try:
@@ -89,14 +83,19 @@ def packet(domain: str, name: str) -> OpOverloadPacket | None:
     return found if isinstance(found, OpOverloadPacket) else None
 
 
+def overload_names(op: OpOverloadPacket) -> list[str]:
+    """Give the names of an op's overloads."""
+    return list(op.overloads())  # type: ignore[no-untyped-call]
+
+
 def named(domain: str, name: str) -> tuple[OpOverload, ...]:
     """Give the overload that `max.dim` names, or all functional ones that `max` stands for."""
     base, _, wanted = name.partition(".")
     found = packet(domain, base)
     if found is None:
         return ()
-    names = [wanted] if wanted else found.overloads()
-    overloads = [getattr(found, item) for item in names if item in found.overloads()]
+    known = overload_names(found)
+    overloads = [getattr(found, item) for item in known if not wanted or item == wanted]
     functional = [item for item in overloads if not item._schema.is_mutable]
     return tuple(functional or (overloads if wanted else ()))
 
@@ -108,7 +107,7 @@ def overloads_of(function: str) -> tuple[OpOverload, ...]:
     for entry in vocabulary()[function].aten:
         base, _, overload = entry.partition(".")
         op = packet("aten", base)
-        if op is not None and (overload or "default") in op.overloads():
+        if op is not None and (overload or "default") in overload_names(op):
             found.append(getattr(op, overload or "default"))
     return tuple(found)
 
