@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from oprep.converters.programs.onnx_translation import op_name
 from oprep.converters.report import CheckResult, Verdict
 from oprep.opsets.rule import CustomOp
 
@@ -51,7 +52,7 @@ def counted(
     plain, merged = Counter[str](), Counter[str]()
     for module, times in _written_modules(exported.graph_module):
         for node, first in _numbered(module):
-            op = named.get(_name(node))
+            op = named.get(op_name(node))
             if op is not None:
                 plain[str(op.onnx)] += 1
                 merged[str(op.onnx)] += times if first else 0
@@ -59,11 +60,6 @@ def counted(
         Counted(name, plain[name], merged[name], model.get(name, 0))
         for name in sorted(str(op.onnx) for op in named.values())
     )
-
-
-def _name(node: Node) -> str:
-    target = node.target
-    return target.name().partition(".")[0] if isinstance(target, OpOverload) else ""
 
 
 def _written_modules(root: GraphModule) -> Iterator[tuple[GraphModule, int]]:

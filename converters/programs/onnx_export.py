@@ -20,8 +20,9 @@ import torch
 from torch.export import ExportedProgram
 
 from oprep.converters.frontends.onnx_exported import add_bodies, count_custom, require_forms
+from oprep.converters.programs.onnx_constants import without_constants
 from oprep.converters.programs.onnx_counts import Counted, counted
-from oprep.converters.programs.onnx_names import name_dims, name_outputs
+from oprep.converters.programs.onnx_names import name_dims, name_ends
 from oprep.converters.programs.onnx_notes import export_notes
 from oprep.converters.programs.onnx_translation import called_ops, translations
 from oprep.converters.programs.onnx_trouble import explained
@@ -77,11 +78,11 @@ def export_onnx(
     """
     used = list(dict.fromkeys(op for _, _, op in called_ops(exported, ops)))
     notes = require_forms(used, accept_missing)
-    written = _translated(exported, ops, opset, name)
+    written = _translated(without_constants(exported), ops, opset, name)
     assert written.exported_program is not None
     decomposed = written.exported_program
     share_weights(written.model)
-    name_outputs(written.model, exported, decomposed)
+    name_ends(written.model, exported)
     name_dims(written, dims or {})
     proto, data = _serialised(written.model, folder, inside)
     _require_opset(proto, opset, name)

@@ -1,4 +1,4 @@
-"""Names of a program in its ONNX model: the outputs' and, where somebody said them, the dims'."""
+"""Names of a program in its ONNX model: of inputs, outputs and, where somebody said them, dims."""
 
 from __future__ import annotations
 
@@ -31,22 +31,28 @@ def tensor_outputs(exported: ExportedProgram) -> list[OutputSpec]:
             and not isinstance(spec.arg, ConstantArgument)]  # fmt: skip
 
 
-def name_outputs(model: ir.Model, exported: ExportedProgram, decomposed: ExportedProgram) -> None:
-    """Name outputs as the program's signature does; the exporter's steps may have renamed them.
+def name_ends(model: ir.Model, exported: ExportedProgram) -> None:
+    """Name inputs and outputs as the program's signature does; the exporter's steps rename some.
 
-    A name that is there twice, or is an input's, gets a number.
+    An output whose name is there already (an input, one value given twice) gets a number.
     """
-    taken = {str(value.name) for value in model.graph.inputs}
-    wanted = [spec.arg.name for spec in tensor_outputs(exported)]
-    assert len(wanted) == len(tensor_outputs(decomposed)) == len(model.graph.outputs)
-    for value, name in zip(model.graph.outputs, wanted, strict=True):
-        fresh, count = name, 0
-        while fresh in taken:
-            count += 1
-            fresh = f"{name}_{count}"
-        taken.add(fresh)
-        value.name = fresh
+    taken: set[str] = set()
+    for ends, names in (
+        (model.graph.inputs, [spec.arg.name for spec in tensor_inputs(exported)]),
+        (model.graph.outputs, [spec.arg.name for spec in tensor_outputs(exported)]),
+    ):
+        for value, name in zip(ends, names, strict=True):
+            value.name = _fresh(name, taken)
     NameFixPass()(model)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    fresh, count = name, 0
+    while fresh in taken:
+        count += 1
+        fresh = f"{name}_{count}"
+    taken.add(fresh)
+    return fresh
 
 
 def name_dims(written: ONNXProgram, dims: Mapping[tuple[str, int], str]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-import torch
 from onnxscript import values
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
@@ -47,6 +46,12 @@ def modules(exported: ExportedProgram) -> Iterator[GraphModule]:
             yield module
 
 
+def op_name(node: Node) -> str:
+    """Give `namespace::op` of a call, whatever its overload; empty where it calls no op."""
+    target = node.target
+    return target._schema.name if isinstance(target, OpOverload) else ""
+
+
 def called_ops(
     exported: ExportedProgram, ops: Sequence[CustomOp]
 ) -> Iterator[tuple[Node, OpOverload, CustomOp]]:
@@ -54,10 +59,9 @@ def called_ops(
     named = {op.name: op for op in ops if op.name is not None}
     for module in modules(exported):
         for node in module.graph.nodes:
-            if isinstance(node.target, OpOverload):
-                op = named.get(node.target.name().partition(".")[0])
-                if op is not None:
-                    yield node, node.target, op
+            op = named.get(op_name(node))
+            if op is not None:
+                yield node, node.target, op
 
 
 def translations(
@@ -140,8 +144,3 @@ def _schema(
         attributes=[Schema.Attribute(name, getattr(Schema.AttrType, item.type.name), required=False)
                     for name, item in attributes.items()],
     )  # fmt: skip
-
-
-def schema_of(target: Any) -> torch.FunctionSchema | None:
-    """Give the schema of a call's target where it has one."""
-    return target._schema if isinstance(target, OpOverload) else None
