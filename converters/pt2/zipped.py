@@ -171,7 +171,8 @@ def _same_end(end: Sequence[int], wide: Sequence[int]) -> None:
 
 
 def _central(data: bytes, count: int) -> list[tuple[str, tuple[int, ...]]]:
-    found, at = [], 0
+    found: list[tuple[str, tuple[int, ...]]] = []
+    at = 0
     for _ in range(count):
         fields = CENTRAL.unpack_from(data, at)
         if fields[0] != b"PK\x01\x02":
