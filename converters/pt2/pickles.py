@@ -117,7 +117,8 @@ def stream(source: Readable, start: int, length: int) -> io.BufferedReader:
 def first_forbidden(data: IO[bytes], more: Collection[str] = ()) -> Found | None:
     """Walk one pickle to its end; give the first import or opcode that is not allowed.
 
-    `more` are imports allowed beside `IMPORTS`. An import goes before an opcode, as it says more. Raise Damaged where it is no pickle.
+    `more` are imports allowed beside `IMPORTS`. An import goes before an opcode, as it says more.
+    Raise Damaged where it is no pickle.
     """
     opcode: Found | None = None
     texts: list[str] = []
