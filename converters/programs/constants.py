@@ -91,7 +91,7 @@ class Constants:
         outer, name = home
         if outer is not view:
             return outer.constants.tensor(name)
-        held = view.held(name)
+        held = None if view.trained(name) else view.held(name)
         if held is None or held.numel() > MOST or view.aliases.written(name):
             return None
         return held, _width(held.dtype)

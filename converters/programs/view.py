@@ -94,8 +94,8 @@ class TorchView:
 
     def not_constant(self, value: Any) -> str:
         """Say why a value is no constant, for a message."""
-        if self.held(value) is not None and not self.region.producer.get(value):
-            if self.parent is None and self.owner.bound[value][0] == "PARAMETER":
+        if self.held(value) is not None:
+            if self.trained(value):
                 return f"`{self.value_name(value)}` is a parameter, which training changes"
             if self.aliases.written(value):
                 return f"`{self.value_name(value)}` is changed in place"
@@ -267,6 +267,10 @@ class TorchView:
                 found = getattr(found, part, None)
             return found if isinstance(found, torch.Tensor) else None
         return self.owner.tensor(node.name) if self.parent is None else None
+
+    def trained(self, value: Any) -> bool:
+        """Tell whether a value is a parameter of the program."""
+        return self.parent is None and self.owner.bound.get(str(value), ("",))[0] == "PARAMETER"
 
     def home(self, value: Any) -> tuple[TorchView, str] | None:
         """Follow an input of a called graph out to where its value lives."""
