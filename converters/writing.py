@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.files import Output, sidecar_name
+from oprep.converters.files import ExternalFile, Output, sidecar_name
 from oprep.converters.frontends.onnx_external import relocate
 from oprep.converters.report import Artifact, CheckResult, FileRecord, Report, Verdict
 from oprep.converters.sidecar import site_entry, statement
@@ -80,8 +80,9 @@ def write_unchanged(
             digest = output.write_data_at(item.location, item.chunks(), size=item.size)
             sides.append(FileRecord(item.location, digest, item.size))
         digest = output.write([source.data], size=len(source.data))
-        report = _with_artifact(report, target, digest, len(source.data), sides, ())
-        _add_sidecar(report, output, sides, rules, [], {})
+        file = FileRecord(target.name, digest, len(source.data))
+        report = replace(report, artifact=Artifact(file, "onnx", tuple(sides)))
+        add_sidecar(report, output, rules, [], {})
         output.commit()
     return report
 
@@ -105,24 +106,35 @@ def write_converted(
     own = [source.path] if source.path is not None else []
     with Output(target, inputs=[*own, *(item.path for item in source.external)],
                 in_place=in_place) as output:  # fmt: skip
-        names: dict[str, str] = {}
-        sides: list[FileRecord] = []
-        hashed: dict[str, str] = {}
-        for item in source.external:
-            name, digest = output.write_data(item.chunks(), size=item.size)
-            names[item.location] = name
-            hashed[item.location] = digest
-            if name not in [side.name for side in sides]:
-                sides.append(FileRecord(name, digest, item.size))
-        relocate(proto, names)
-        data = _serialised(proto, source.name)
-        digest = output.write([data], size=len(data))
+        file, sides, hashed = stage_onnx(output, proto, source.external, source.name)
         report = replace(report, model=source.record(hashed=hashed))
-        report = _with_artifact(report, target, digest, len(data), sides, functions)
+        report = replace(report, artifact=Artifact(file, "onnx", tuple(sides), tuple(functions)))
         sites = [site_entry(match) for match in matches]
-        _add_sidecar(report, output, sides, rules, sites, parameters)
+        add_sidecar(report, output, rules, sites, parameters)
         output.commit()
     return report
+
+
+def stage_onnx(
+    output: Output, proto: ModelProto, external: Sequence[ExternalFile], name: str
+) -> tuple[FileRecord, list[FileRecord], dict[str, str]]:
+    """Write a model and its data files, whose locations in `proto` become their new names.
+
+    Gives the model's file, those of its data, and the sha256 of each old location.
+    """
+    names: dict[str, str] = {}
+    sides: list[FileRecord] = []
+    hashed: dict[str, str] = {}
+    for item in external:
+        side, digest = output.write_data(item.chunks(), size=item.size)
+        names[item.location] = side
+        hashed[item.location] = digest
+        if side not in [known.name for known in sides]:
+            sides.append(FileRecord(side, digest, item.size))
+    relocate(proto, names)
+    data = _serialised(proto, name)
+    digest = output.write([data], size=len(data))
+    return FileRecord(output.path.name, digest, len(data)), sides, hashed
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -145,29 +157,15 @@ def _serialised(proto: ModelProto, name: str) -> bytes:
     return data
 
 
-def _with_artifact(
-    report: Report,
-    target: Path,
-    digest: str,
-    size: int,
-    sides: Sequence[FileRecord],
-    functions: Sequence[str],
-) -> Report:
-    artifact = Artifact(
-        FileRecord(target.name, digest, size), "onnx", tuple(sides), tuple(functions)
-    )
-    return replace(report, artifact=artifact)
-
-
-def _add_sidecar(
+def add_sidecar(
     report: Report,
     output: Output,
-    sides: Sequence[FileRecord],
     rules: Sequence[FileRecord],
     sites: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, Any],
 ) -> None:
-    assert report.artifact is not None
-    subject = [report.artifact.file, *sides]
-    text = statement(report, subject, rules, sites, parameters)
-    output.write_side(sidecar_name(report.artifact.file.name), [text.encode()])
+    """Write the sidecar of the report's artifact."""
+    artifact = report.artifact
+    assert artifact is not None
+    text = statement(report, [artifact.file, *artifact.side_files], rules, sites, parameters)
+    output.write_side(sidecar_name(artifact.file.name), [text.encode()])
