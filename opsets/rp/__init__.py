@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from oprep.opsets.rp.composite import register_composite
 from oprep.opsets.rp.contract import Contract
 from oprep.opsets.rp.function import Rp
+from oprep.opsets.rp.handle import Handle
 from oprep.opsets.rp.names import ops
 from oprep.opsets.rp.registry import (
     class_of,
@@ -16,6 +18,7 @@ from oprep.opsets.rp.registry import (
 
 __all__ = [
     "Contract",
+    "Handle",
     "Rp",
     "class_of",
     "contract_of",
@@ -23,5 +26,6 @@ __all__ = [
     "is_registered",
     "ops",
     "register_autograd",
+    "register_composite",
     "registered",
 ]

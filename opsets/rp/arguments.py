@@ -58,6 +58,9 @@ def filled(
     return (*args, *(kwargs.get(item.name, item.default) for item in rest))
 
 
+_SAME: Any = object()
+
+
 class Slot(int):
     """The index of a tensor in the flat list, where the tensor stood."""
 
@@ -68,12 +71,16 @@ class Layout:
 
     items: tuple[Any, ...]
 
-    def fill(self, flat: Sequence[Any]) -> tuple[Any, ...]:
-        """Put flat values where the tensors stood."""
+    def fill(self, flat: Sequence[Any], other: Any = _SAME) -> tuple[Any, ...]:
+        """Put flat values where the tensors stood; `other` in place of everything else."""
+
+        def at(item: Any) -> Any:
+            if isinstance(item, Slot):
+                return flat[item]
+            return item if other is _SAME else other
+
         return tuple(
-            [flat[part] if isinstance(part, Slot) else part for part in item]
-            if isinstance(item, list)
-            else (flat[item] if isinstance(item, Slot) else item)
+            [at(part) for part in item] if isinstance(item, list) else at(item)
             for item in self.items
         )
 

@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from oprep.opsets.rp.derive import as_tuple, cut, differentiable, is_differentiable
 from oprep.opsets.rp.function import Class, backward_of
-from oprep.opsets.rp.messages import broken, qualified
 from oprep.opsets.rp.op import Implementation, Op
 from oprep.opsets.rp.replay import (
     counted,
-    differentiable,
-    is_differentiable,
     refuse_twice,
     replay,
     without_gradient,
@@ -34,8 +32,8 @@ def eager_call(op: Op) -> Eager:
     now = op.now
     if now.derived:
         return _inline(op, now)
-    if op.contract.double_backward or any(p.tensor and p.several for p in op.parameters):
-        keep = op.contract.double_backward
+    if now.double_backward or any(p.tensor and p.several for p in op.parameters):
+        keep = now.double_backward
         return lambda args: replay(op, args, hidden=False, keep=keep)
     return _apply(op, _guarded(op, now.cls))
 
@@ -62,19 +60,10 @@ def _inline(op: Op, now: Implementation) -> Eager:
         outputs = op.outputs(args, result)
         able = differentiable(outputs)
         if able and not any(output.requires_grad for output in able):
-            raise cut(op, now)
+            raise cut(now)
         return op.given(outputs)
 
     return call
-
-
-def cut(op: Op, now: Implementation) -> Exception:
-    """Give the error of a forward without backward through which no gradient flows."""
-    return broken(
-        f"`forward` of `{op.name}` cuts the gradient, and there is no `backward`",
-        where=qualified(now.cls),
-        help="write a `backward`, or declare `differentiable=False`",
-    )
 
 
 def _guarded(op: Op, cls: Class) -> Class:
@@ -82,9 +71,9 @@ def _guarded(op: Op, cls: Class) -> Class:
 
     def backward(ctx: Any, *grads: Any) -> Any:
         if not torch.is_grad_enabled():
-            return counted(op, _tuple(written(ctx, *grads)))
+            return counted(op, as_tuple(written(ctx, *grads)))
         with torch.no_grad():
-            result = counted(op, _tuple(written(ctx, *grads)))
+            result = counted(op, as_tuple(written(ctx, *grads)))
         return _refuse(op, result, (*ctx.saved_tensors, *grads))
 
     def refuse(ctx: Any, *grads: Any) -> Any:
@@ -92,17 +81,13 @@ def _guarded(op: Op, cls: Class) -> Class:
 
     body = {
         "__module__": cls.__module__,
-        "backward": staticmethod(backward if op.contract.differentiable else refuse),
+        "backward": staticmethod(backward if op.now.differentiable else refuse),
         "vjp": staticmethod(Function.vjp),
         "boxed_grads_call": False,
     }
     meta: Any = type(cls)
     made: Class = meta(cls.__name__, (cls,), body)
     return made
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _refuse(op: Op, grads: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,10 +15,11 @@ from oprep.opsets.rp import sharding
 from oprep.opsets.rp.arguments import filled, flatten
 from oprep.opsets.rp.autocast import cast
 from oprep.opsets.rp.batching import transformed
+from oprep.opsets.rp.derive import is_differentiable
 from oprep.opsets.rp.messages import misused
 from oprep.opsets.rp.op import Op
 from oprep.opsets.rp.recorder import apart, read
-from oprep.opsets.rp.replay import is_differentiable, note, replay
+from oprep.opsets.rp.replay import note, replay
 
 Kernel = Callable[..., Any]
 

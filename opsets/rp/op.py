@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,14 @@ from torch._ops import OpOverload
 
 from oprep.opsets.rp.arguments import Parameter, filled
 from oprep.opsets.rp.contract import Contract
-from oprep.opsets.rp.function import Class, has_backward, has_setup, own_method, takes_ctx
+from oprep.opsets.rp.function import (
+    Class,
+    declared,
+    has_backward,
+    has_setup,
+    own_method,
+    takes_ctx,
+)
 from oprep.opsets.rp.messages import broken, misused, qualified
 from oprep.opsets.rp.recorder import Recorder, run, share
 
@@ -27,6 +33,8 @@ class Implementation:
     fake_takes_ctx: bool
     derived: bool
     """The gradient is that of forward: there is no backward, and the op is differentiable."""
+    differentiable: bool
+    double_backward: bool
 
     def run(self, args: Sequence[Any], needs: Sequence[Any]) -> tuple[Any, Recorder]:
         """Run forward; give its result and what it left for backward."""
@@ -51,7 +59,8 @@ def implement(
     """Look at a class; refuse one that cannot keep the contract."""
     fake = fake or own_method(cls, "fake")
     with_ctx = fake is not None and takes_ctx(fake, arguments)
-    derived = contract.differentiable and not contract.mutates and not has_backward(cls)
+    able = contract.differentiable and bool(declared(cls).get("differentiable", True))
+    derived = able and not has_backward(cls)
     if derived and contract.random:
         raise misused(
             f"`{contract.name}` draws random numbers and has no backward",
@@ -65,7 +74,7 @@ def implement(
             where=qualified(cls),
             help="write `fake(ctx, …)` and save in it as `forward` does",
         )
-    return Implementation(cls, fake, with_ctx, derived)
+    return Implementation(cls, fake, with_ctx, derived, able, contract.double_backward)
 
 
 def _unset(args: tuple[Any, ...]) -> Any:
@@ -85,10 +94,10 @@ class Op:
     overload: OpOverload
     hidden: OpOverload | None
     now: Implementation
+    base: Implementation
     definition: str
     eager: Callable[[tuple[Any, ...]], Any] = _unset
     layers: list[Any] = field(default_factory=list)
-    lock: Any = field(default_factory=threading.RLock)
 
     @property
     def name(self) -> str:

@@ -32,7 +32,7 @@ HIDDEN = "__fwd"
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*::[A-Za-z_]\w*")
 _OPS: dict[str, Op] = {}
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
 
 
 def register_autograd(name: str | Class, cls: Class | None = None, /, **words: Any) -> OpOverload:
@@ -57,7 +57,7 @@ def register_autograd(name: str | Class, cls: Class | None = None, /, **words: A
     contract = _contract(full_name(name), cls, words)
     fake, definition = words.get("fake"), words.get("definition")
     digest = definition_hash(contract, definition or (cls, fake))
-    with _LOCK:
+    with LOCK:
         op = _OPS.get(contract.name)
         if op is None:
             op = _OPS[contract.name] = _define(contract, cls, fake, digest)
@@ -132,7 +132,7 @@ def _define(contract: Contract, cls: Class, fake: Callable[..., Any] | None, dig
         hidden = getattr(getattr(torch.ops, space), short + HIDDEN).default
     returns, results = _returns(schema)
     contract = replace(contract, mutates=tuple(p.name for p in parameters if p.mutated))
-    op = Op(contract, parameters, returns, results, library, overload, hidden, now, digest)
+    op = Op(contract, parameters, returns, results, library, overload, hidden, now, now, digest)
     install(op, now)
     _implement(op, short)
     return op

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from oprep.opsets.rp.arguments import Layout, flatten
+from oprep.opsets.rp.derive import as_tuple, gradient
 from oprep.opsets.rp.function import backward_of
 from oprep.opsets.rp.messages import broken, qualified
 from oprep.opsets.rp.op import Implementation, Op
@@ -86,19 +87,19 @@ class Call:
         """Give the gradient of each flat input."""
         op, notes = self.op, self.notes
         assert notes is not None
-        if not op.contract.differentiable:
+        if not self.now.differentiable:
             raise without_gradient(op)
         found = dict(zip(self.kept, saved, strict=True))
         inputs = [found.get(("input", index)) for index in range(self.count)]
         if self.now.derived:
-            return self._derived(inputs, needs, grads)
-        if op.contract.double_backward and torch.is_grad_enabled() and self._has_extras():
+            return gradient(self.now, self.layout, inputs, needs, grads)
+        if self.now.double_backward and torch.is_grad_enabled() and self._has_extras():
             args = self.layout.fill(inputs)
             _, ctx = self.now.run(args, self.layout.needs(needs))
             ctx.needs_input_grad = self.layout.needs(needs)
             return self._per_input(ctx, grads)
         ctx = self._restored(found, inputs, needs)
-        if op.contract.double_backward or not torch.is_grad_enabled():
+        if self.now.double_backward or not torch.is_grad_enabled():
             return self._per_input(ctx, grads)
         with torch.no_grad():
             result = self._per_input(ctx, grads)
@@ -118,41 +119,12 @@ class Call:
         )
 
     def _per_input(self, ctx: Recorder, grads: Any) -> tuple[Any, ...]:
-        result = backward_of(self.now.cls)(ctx, *grads)
-        result = tuple(result) if isinstance(result, list | tuple) else (result,)
+        result = as_tuple(backward_of(self.now.cls)(ctx, *grads))
         return self.layout.flat(counted(self.op, result), self.count)
-
-    def _derived(self, inputs: Sequence[Any], needs: Sequence[bool], grads: Any) -> Any:
-        """Differentiate forward itself, run again on the saved inputs."""
-        chosen = [index for index, need in enumerate(needs) if need]
-
-        def forward(*values: Tensor) -> tuple[Tensor, ...]:
-            flat = list(inputs)
-            for index, value in zip(chosen, values, strict=True):
-                flat[index] = value
-            result, _ = self.now.run(self.layout.fill(flat), self.layout.needs(needs))
-            return tuple(differentiable(self.op.counted(result)))
-
-        outputs, pull, *_ = torch.func.vjp(forward, *(inputs[index] for index in chosen))
-        wanted = [grad for grad in grads if grad is not None and is_differentiable(grad)]
-        result: list[Any] = [None] * self.count
-        for index, grad in zip(chosen, pull(tuple(wanted[: len(outputs)])), strict=True):
-            result[index] = grad
-        return tuple(result)
 
 
 def _sparse(values: dict[int, Tensor]) -> list[Any]:
     return [values.get(index) for index in range(max(values, default=-1) + 1)]
-
-
-def is_differentiable(tensor: Tensor) -> bool:
-    """Tell whether tensors of this dtype have gradients."""
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def differentiable(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """Give the outputs that can have gradients."""
-    return [output for output in outputs if is_differentiable(output)]
 
 
 def counted(op: Op, grads: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -35,6 +35,14 @@ def teach_waiting() -> None:
         _teach(_WAITING.pop())
 
 
+def forget() -> None:
+    """Let DTensor ask again: an op saves other tensors than before."""
+    if hasattr(sys.modules.get(_HOME), "DTensor"):
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
 def _teach(op: Op) -> None:
     from torch.distributed.tensor.experimental import register_sharding
 
