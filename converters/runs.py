@@ -132,10 +132,10 @@ class Runs:
             return dict(ended.value)
         if ended.outcome != "error":
             self._open.clear()
-        return _trouble(ended)
+        return trouble_of(ended)
 
 
-def _trouble(ended: Ended) -> Trouble:
+def trouble_of(ended: Ended) -> Trouble:
     """Turn the end of a call without a result into a verdict."""
     doing = f" while {ended.began}" if ended.began else ""
     if ended.outcome == "timed out":

@@ -52,7 +52,7 @@ class _Frame(Interpreter):
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(target, torch._ops.HigherOrderOperator):
-            known = REGIONS.get(target.name())
+            known = REGIONS.get(target._name)
             if known is not None:
                 inner = [self.entered(item) for item in args]
                 named = {key: self.entered(item) for key, item in kwargs.items()}

@@ -6,8 +6,8 @@ is to be written. So no run here touches them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,11 +36,15 @@ class Ran:
 
 @dataclass(frozen=True)
 class Setting:
-    """How to run: seed of the generator, threads, and whether oneDNN may be used."""
+    """How to run: seed of the generator, threads, whether oneDNN may be used.
+
+    `aside` moves what asks for a gradient by some units in the last place, up or down.
+    """
 
     seed: int = 0
     threads: int = 1
     onednn: bool = True
+    aside: float = 0.0
 
 
 class Runner:
@@ -65,27 +69,31 @@ class Runner:
 
     def fresh_state(self) -> dict[str, Tensor]:
         """Copy what the program holds, by name; tensors that are one stay one."""
-        held = dict(self.exported.state_dict)
-        held |= {k: v for k, v in self.exported.constants.items() if isinstance(v, Tensor)}
         copies: dict[Any, Tensor] = {}
-        return {name: _copied(tensor, copies) for name, tensor in held.items()}
+        return {name: _copied(tensor, copies) for name, tensor in self.held().items()}
 
-    def run(
-        self, leaves: Sequence[Any], setting: Setting, *, gradients: bool = False
-    ) -> Ran:
+    def held(self) -> dict[str, Tensor]:
+        """Give the tensors that the program holds, by name: to be read only."""
+        held = dict(self.exported.state_dict)
+        return held | {k: v for k, v in self.exported.constants.items() if isinstance(v, Tensor)}
+
+    def run(self, leaves: Sequence[Any], setting: Setting, *, gradients: bool = False) -> Ran:
         """Run on flat inputs; with `gradients` go back from seeded cotangents to all that asks."""
-        with _as(setting), torch.set_grad_enabled(gradients), self._constants_kept():
+        with in_setting(setting), torch.set_grad_enabled(gradients), self._constants_kept():
             state = {k: v for k, v in self.fresh_state().items() if k in self._owned}
-            starts = [_started(item, gradients) for item in leaves]
+            starts = [started(item, gradients) for item in leaves]
+            named = dict(zip(self.input_names, starts, strict=True))
+            asking = wanted(named, state)
+            if setting.aside:
+                _move(asking.values(), setting)
             args, kwargs = pytree.tree_unflatten(
-                [_passed(item) for item in starts], self.exported.call_spec.in_spec
+                [passed_on(item) for item in starts], self.exported.call_spec.in_spec
             )
             made = torch.func.functional_call(self.module, state, args, kwargs)
             outputs = named_outputs(made)
             found: dict[str, Tensor | None] = {}
             if gradients:
-                named = dict(zip(self.input_names, starts, strict=True))
-                found = back(outputs, wanted(named, state), setting.seed)
+                found = back(outputs, asking, setting.seed)
             drawn = torch.random.get_rng_state().numpy().tobytes()
         kept = {k: v.detach() for k, v in state.items() if k not in self.parameters}
         return Ran(_detached(outputs), kept, found, drawn)
@@ -117,7 +125,7 @@ class Runner:
 
 
 @contextmanager
-def _as(setting: Setting) -> Iterator[None]:
+def in_setting(setting: Setting) -> Iterator[None]:
     """Seed and set threads for a block, and put back what was."""
     threads, state = torch.get_num_threads(), torch.random.get_rng_state()
     onednn = torch._C._get_mkldnn_enabled()
@@ -132,17 +140,23 @@ def _as(setting: Setting) -> Iterator[None]:
         torch.random.set_rng_state(state)
 
 
+def _move(starts: Iterable[Tensor], setting: Setting) -> None:
+    with torch.no_grad():
+        for number, start in enumerate(starts):
+            with suppress(RuntimeError):  # repeated elements cannot be written to
+                start.copy_(aside(start, setting.aside, setting.seed + number))
+
+
 def _copied(tensor: Tensor, copies: dict[Any, Tensor]) -> Tensor:
-    key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-    if not tensor.numel():
-        key = (id(tensor),)
+    key: Any = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+    key = key if tensor.numel() else id(tensor)
     if key not in copies:
         copy = tensor.detach().clone()
         copies[key] = copy.requires_grad_(tensor.requires_grad)
     return copies[key]
 
 
-def _started(item: Any, gradients: bool) -> Any:
+def started(item: Any, gradients: bool) -> Any:
     """Give a leaf of the autograd graph for an input of floating dtype."""
     if not isinstance(item, Tensor):
         return item
@@ -150,7 +164,7 @@ def _started(item: Any, gradients: bool) -> Any:
     return start.requires_grad_(gradients and differentiable(start))
 
 
-def _passed(item: Any) -> Any:
+def passed_on(item: Any) -> Any:
     """Pass what may be changed in place: a leaf that asks for a gradient may not."""
     return fresh(item) if isinstance(item, Tensor) and item.requires_grad else item
 
@@ -166,14 +180,23 @@ def snapshot(tensor: Tensor) -> Tensor:
 
 
 def fresh(tensor: Tensor) -> Tensor:
-    """Copy a tensor within the autograd graph; repeated elements (stride 0) stay repeated."""
-    repeated = [dim for dim, step in enumerate(tensor.stride()) if not step and tensor.shape[dim]]
-    if not repeated:
-        return tensor.clone()
+    """Copy a tensor within the autograd graph, with its strides; repeated elements stay so."""
     narrow = tensor
-    for dim in repeated:
-        narrow = narrow.narrow(dim, 0, 1)
-    return narrow.clone().expand(tensor.shape)
+    for dim, step in enumerate(tensor.stride()):
+        if not step and tensor.shape[dim] > 1:
+            narrow = narrow.narrow(dim, 0, 1)
+    copy = narrow.clone()
+    if not same_strides(copy, narrow):
+        with suppress(RuntimeError):  # windows that overlap cannot be written to
+            blank = torch.empty_strided(narrow.size(), narrow.stride(), dtype=narrow.dtype)
+            copy = blank.copy_(narrow)
+    return copy if narrow is tensor else copy.expand(tensor.shape)
+
+
+def same_strides(left: Tensor, right: Tensor) -> bool:
+    """Tell whether two tensors of one shape lie alike in memory, where it can be seen."""
+    sizes = zip(left.shape, left.stride(), right.stride(), strict=True)
+    return not left.numel() or all(one == other for size, one, other in sizes if size > 1)
 
 
 def named_outputs(made: Any) -> dict[str, Any]:
@@ -218,6 +241,18 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     return torch.randn(tensor.shape, dtype=wide, generator=generator).to(tensor.dtype)
+
+
+STEPS_ASIDE = 8
+"""By how many units in the last place values are moved to find kinks and noise."""
+
+
+def aside(tensor: Tensor, move: float, seed: int) -> Tensor:
+    """Move every element by some units in the last place, each in a direction of its own."""
+    info = torch.finfo(tensor.dtype)
+    sign = torch.sign(drawn_like(tensor.detach().real, seed))
+    size = tensor.detach().abs().clamp(min=info.tiny / info.eps)
+    return tensor + (move * STEPS_ASIDE * info.eps * sign * size).to(tensor.dtype)
 
 
 def back(
