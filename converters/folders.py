@@ -30,6 +30,14 @@ class PrivateFolder:
         os.close(self._lock)
 
 
+def put(folder: Path, name: str, data: bytes) -> Path:
+    """Write a file into a private folder; give its path."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
 def _sweep(parent: Path) -> None:
     """Remove private folders that nobody holds; young ones may be about to be locked."""
     for entry in parent.glob(PREFIX + "*"):

@@ -37,7 +37,8 @@ class Files:
     """What a run reads and what it writes. `saved` is the folder that gets the input sets.
 
     With `in_place` the converted model may replace the model, and nothing else may. With `dry`
-    no model is written, so its target need not be one.
+    no model is written, so its target need not be one. `suffixes` are those of artifacts where
+    the suffix chooses the format; without them the artifact is ONNX.
     """
 
     read: tuple[Named, ...] = ()
@@ -47,6 +48,7 @@ class Files:
     saved: Path | None = None
     in_place: bool = False
     dry: bool = False
+    suffixes: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse files that are one and targets that are none (exit 8), and a wrong suffix (2).
@@ -70,7 +72,7 @@ class Files:
         if self.plan is not None:
             check_target(self.plan)
         if self.output is not None:
-            _check_suffix(self.output)
+            _check_suffix(self.output, self.suffixes)
             if not self.dry and self.plan is None:
                 check_target(self.output)
 
@@ -116,7 +118,17 @@ def sidecar_of(path: Path) -> Path:
     return path.parent / sidecar_name(path.name)
 
 
-def _check_suffix(path: Path) -> None:
+def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
+    if suffixes:
+        if path.suffix.lower() not in suffixes:
+            known = " or ".join(f"`{item}`" for item in suffixes)
+            raise OprepError(
+                f"`{path.name}` does not say which format to write",
+                str(path),
+                help=f"let its name end in {known}",
+                exit_code=ExitCode.USAGE,
+            )
+        return
     if path.suffix.lower() in FOREIGN:
         raise OprepError(
             f"`{path.name}` is no name of an ONNX model",

@@ -21,9 +21,12 @@ from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_conversion import Conversion
 from oprep.converters.listing import list_ops
 from oprep.converters.meaning import notes_on_meaning
+from oprep.converters.model_kind import is_program
 from oprep.converters.outputs_apart import Files, named, named_external, named_model
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.planfile import planned as planned_site
+from oprep.converters.program_job import SUFFIXES, ProgramJob
+from oprep.converters.program_pipeline import convert_program
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
 from oprep.converters.settings import Settings, versions
@@ -57,6 +60,12 @@ def convert(
     external_data_root: str | Path | None = None,
     in_place: bool = False,
     strip_traces: bool = False,
+    keep_traces: bool = False,
+    weights: str | Path | None = None,
+    trust_model: bool = False,
+    capture: str = "auto",
+    dynamic: str | Sequence[str] = (),
+    grad: bool | None = None,
     save_inputs: str | Path | None = None,
     no_code: bool = False,
     timings: bool = False,
@@ -65,8 +74,10 @@ def convert(
 ) -> Report:
     """Replace ops in a model as the rules say, prove the result and write it.
 
-    `model` is a path or an `onnx.ModelProto` (which stays as it is); `rules` are paths, `Opset`
-    values or names of shipped opsets. `inputs` are files, or mappings of arrays by input name.
+    `model` is a path, `file.py:factory` or `pkg.mod:Class`, an `onnx.ModelProto`, a
+    `torch.nn.Module` or an `ExportedProgram` (objects stay as they are); `rules` are paths, `Opset`
+    values or names of shipped opsets. `weights`, `trust_model`, `capture`, `dynamic`, `grad` and
+    `keep_traces` are for PyTorch models. `inputs` are files, or mappings of arrays by input name.
     Of `rules`, `opset`, `inputs` and `accept` one may be given without a list. `timeout` is in
     seconds per run. Without `output` nothing is written, and `report.converted` holds the model.
     `also_written` are files that the caller will write, so that none of them is a file of this run.
@@ -78,18 +89,26 @@ def convert(
     inputs, accept = input_sets(inputs, "inputs"), several(accept, "accept")
     target, plan_target = a_path(output, "output"), a_path(plan_out, "plan_out")
     plan, save_inputs = a_path(plan, "plan"), a_path(save_inputs, "save_inputs")
+    torch_model = is_program(model)
     files = Files(
         (*named_model(model), *named("the rule file", rules), *named("the input set", inputs),
          *named("the plan to apply", [plan])),
         target, plan_target,
         tuple(path_of(item, "also_written") for item in several(also_written, "also_written")),
-        save_inputs, in_place, dry_run,
+        save_inputs, in_place, dry_run, SUFFIXES if torch_model else (),
     )  # fmt: skip
     files.check()
     settings = Settings(seed, timeout, accept, max_rtol, max_atol)
     require_rules(rules, opset)
     max_bytes = a_size(max_bytes, "max_bytes")
     external_data_root = a_folder(external_data_root, "external_data_root")
+    if torch_model:
+        job = ProgramJob(
+            model, rules, opset, target, inputs, settings, verify, dry_run, plan, plan_target,
+            max_bytes, in_place, keep_traces, save_inputs, no_code, a_path(weights, "weights"),
+            trust_model, capture, several(dynamic, "dynamic"), grad, say,
+        )  # fmt: skip
+        return _timed(convert_program(job), started, timings)
     say("load")
     opsets, rule_files = load_rules(rules, opset, no_code=no_code)
     source = onnx_model.open_model(model, max_bytes, external_data_root)

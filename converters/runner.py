@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from oprep.converters import child, wire
 from oprep.converters.exchange import Ended, Exchange, Limits, Line
-from oprep.converters.folders import PrivateFolder
+from oprep.converters.folders import PrivateFolder, put
 from oprep.opsets.errors import OprepError
 
 __all__ = ["Child", "Ended", "Limits"]
@@ -153,6 +153,17 @@ class Child:
             self.close()
             raise
 
+    @property
+    def folder(self) -> Path:
+        """Give the private folder, in which tasks run and may write."""
+        if self._folder is None:
+            self._folder = PrivateFolder()
+        return self._folder.path
+
+    def put(self, name: str, data: bytes) -> Path:
+        """Write a file into the private folder for the next task; give its path."""
+        return put(self.folder, name, data)
+
     def close(self) -> None:
         """Kill the whole process group and remove the private folder."""
         try:
@@ -183,9 +194,7 @@ class Child:
 
     def _start(self) -> Ended | None:
         """Start an interpreter and wait until it is ready; give the end it came to otherwise."""
-        if self._folder is None:
-            self._folder = PrivateFolder()
-        self._living = _spawn(self._folder.path, self._readable, self._import_from, self.limits)
+        self._living = _spawn(self.folder, self._readable, self._import_from, self.limits)
         ended = self._converse([], self._living.nonce, Limits(START_SECONDS))
         if ended.outcome == "ok":
             self._living.sandboxed = bool(ended.value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 
+import torch
 from torch._export.serde.serialize import SerializeError, serialize
 from torch.export import ExportedProgram
 
@@ -26,13 +28,17 @@ def model_json(exported: ExportedProgram, *, traces: bool = True) -> bytes:
                 serialize_example_inputs=False,
             )
         except SerializeError as error:
-            raise OprepError(
-                "the rewritten program cannot be written",
-                notes=(str(error).strip().split("\n")[0],),
-                help="leave out the rule whose op an archive cannot hold",
-                exit_code=ExitCode.OUTPUT,
-            ) from error
+            raise _unsaid(error) from error
     return artifact.exported_program
+
+
+def _unsaid(error: SerializeError) -> OprepError:
+    return OprepError(
+        "the rewritten program cannot be written",
+        notes=(str(error).strip().split("\n")[0],),
+        help="leave out the rule whose op an archive cannot hold",
+        exit_code=ExitCode.OUTPUT,
+    )
 
 
 def without_traces(exported: ExportedProgram) -> ExportedProgram:
@@ -44,3 +50,18 @@ def without_traces(exported: ExportedProgram) -> ExportedProgram:
         for node in graph.nodes:
             node.meta.pop("stack_trace", None)
     return copied.finish()
+
+
+def saved(exported: ExportedProgram, file: str = "") -> bytes:
+    """Write a program as torch does, to a file of its own or, without one, into memory.
+
+    Raise OprepError (exit OUTPUT) for a program that no archive can hold.
+    """
+    held = io.BytesIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.export.save(exported, file or held)
+    except SerializeError as error:
+        raise _unsaid(error) from error
+    return held.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -13,21 +13,28 @@ from oprep.converters.match import Match
 from oprep.converters.plan import Plan
 from oprep.converters.planfile import planned as planned_site
 from oprep.converters.programs.conversion import ProgramConversion
+from oprep.converters.programs.definitions import write
+from oprep.converters.programs.ops import Installed
 from oprep.converters.programs.program import Program
+from oprep.converters.programs.subject import Site, Subject
 from oprep.opsets.rule import Opset
 
 
 @dataclass
 class Session:
-    """One conversion from capture to artifact; lives in the process that holds the program."""
+    """One conversion from capture to artifact; lives in the process that holds the program.
+
+    `given` says that the examples of the program are input sets of the user.
+    """
 
     program: Program
     opsets: tuple[Opset, ...] = ()
+    installed: Sequence[Installed] = ()
+    given: bool = False
     conversion: ProgramConversion | None = None
     plan: Plan | None = None
     matches: Sequence[Match] = ()
     exported: ExportedProgram | None = None
-    notes: list[str] = field(default_factory=list)
 
     def described(self) -> dict[str, Any]:
         """Describe the program for the report of the parent."""
@@ -43,7 +50,7 @@ class Session:
             "format": program.format,
             "capture": program.capture,
             "nodes": nodes,
-            "notes": [*program.notes, *self.notes],
+            "notes": [*program.notes, *(note for item in self.installed for note in item.notes)],
             "torch": torch.__version__.partition("+")[0],
         }
 
@@ -62,6 +69,32 @@ class Session:
         assert self.plan is not None
         self.matches = [self.plan.matches[position] for position in positions]
         return {"rules": [asdict(item) for item in self.plan.for_matches(self.matches)]}
+
+    def definitions(self) -> bytes:
+        """Write down the custom ops that the converted program calls, for its archive."""
+        assert self.exported is not None
+        called = {
+            str(node.target._schema.name)
+            for module in self.exported.graph_module.modules()
+            if isinstance(module, torch.fx.GraphModule)
+            for node in module.graph.nodes
+            if isinstance(node.target, torch._ops.OpOverload)
+        }
+        known = {name: item for each in self.installed for name, item in each.definitions.items()}
+        return write([item for name, item in known.items() if name in called])
+
+    def result(self) -> ExportedProgram:
+        """Give the converted program; the captured one where nothing was replaced."""
+        return self.exported or self.program.exported
+
+    def subject(self) -> Subject:
+        """Give the original with its sites, to be proven."""
+        assert self.conversion is not None
+        sites = []
+        for match in self.matches:
+            replacement = self.conversion.replacement(match.rule, match.order)
+            sites.append(Site(match, replacement.evaluate, (replacement.label,)))
+        return Subject(self.program, tuple(sites), self.program.examples if self.given else ())
 
     def rewritten(self) -> ExportedProgram:
         """Carry the plan out."""

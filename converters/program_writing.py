@@ -1,0 +1,128 @@
+"""Make the bytes of a converted program, and write them with their sidecar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from oprep.converters.files import Content, Output, holding, sidecar_name
+from oprep.converters.pt2.gate import MODEL_JSON, Pt2, read_pt2
+from oprep.converters.pt2.packing import Packed, repack
+from oprep.converters.report import Artifact, CheckResult, FileRecord, Report, Verdict
+from oprep.converters.rules import rules_sha256
+from oprep.converters.settings import versions
+from oprep.converters.sidecar import statement
+
+if TYPE_CHECKING:
+    from oprep.converters.program_pipeline import ProgramConversion
+
+DEFINITIONS = "oprep.json"
+"""The extra file of an archive that says which custom ops it calls and what made it."""
+SAVED = "captured.pt2"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The bytes that will be written, in blocks, and what is to be said of them."""
+
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+    format: str
+    functions: tuple[str, ...] = ()
+
+    def data(self) -> bytes:
+        """Give all of it at once, to be loaded by another process."""
+        return b"".join(self.chunks())
+
+
+def candidate(conversion: ProgramConversion, stack: ExitStack) -> Candidate:
+    """Give the artifact of a conversion; the child that holds the program is asked for it once."""
+    source, archive = conversion.source, conversion.archive
+    if not conversion.sites and archive is not None and source is not None:
+        return Candidate(len(source.data), lambda: iter([source.data]), "pt2")
+    if archive is not None:
+        entry = conversion.host.call("program_entry")
+        replaced = {MODEL_JSON: entry["model"]}
+        return _packed(repack(archive, replaced, _extra(conversion, entry["definitions"]),
+                              keep_traces=conversion.job.keep_traces))  # fmt: skip
+    saved, definitions = _saved(conversion, stack)
+    extra = _extra(conversion, definitions) if conversion.sites else None
+    return _packed(repack(saved, None, extra, keep_traces=conversion.job.keep_traces))
+
+
+def _packed(packed: Packed) -> Candidate:
+    return Candidate(packed.size, packed.chunks, "pt2")
+
+
+def _saved(conversion: ProgramConversion, stack: ExitStack) -> tuple[Pt2, bytes]:
+    """Let the program be saved as torch does; read that archive like any other."""
+    file = conversion.host.file(SAVED)
+    made = conversion.host.call("save_program", file="" if file is None else str(file))
+    if file is None:
+        held: Any = Content(conversion.job.output or _unnamed(), made["archive"], "")
+    else:
+        held = stack.enter_context(holding(file))
+    return read_pt2(held, trusted=True), made["definitions"]
+
+
+def _unnamed() -> Any:
+    from pathlib import Path
+
+    return Path("program.pt2")
+
+
+def _extra(conversion: ProgramConversion, definitions: bytes) -> dict[str, bytes]:
+    """Say in the archive which oprep and which rules changed it, and what its ops are."""
+    held = json.loads(definitions)
+    made = {"oprep": versions()["oprep"], "rules": rules_sha256(conversion.records)}
+    text = json.dumps({**held, "made": made}, indent=1, sort_keys=True)
+    return {DEFINITIONS: text.encode()}
+
+
+def write_program(report: Report, conversion: ProgramConversion, made: Candidate) -> Report:
+    """Write the artifact and its sidecar; without an output the program stays in memory."""
+    job = conversion.job
+    if report.status == "unchanged":
+        check = CheckResult("unchanged", conversion.name, Verdict.UNCHANGED,
+                            detail="no rule matched")  # fmt: skip
+        report = replace(report, checks=(check,))
+    if job.output is None:
+        return replace(report, converted=conversion.host.converted(made))
+    own = [conversion.source.path] if conversion.source is not None else []
+    with Output(job.output, inputs=own, in_place=job.in_place) as output:
+        digest = output.write(made.chunks(), size=made.size)
+        file = FileRecord(job.output.name, digest, made.size)
+        report = replace(report, artifact=Artifact(file, made.format, (), made.functions))
+        text = statement(report, [file], conversion.records, _entries(conversion),
+                         _parameters(conversion))  # fmt: skip
+        output.write_side(sidecar_name(job.output.name), [text.encode()])
+        output.commit()
+    return report
+
+
+def _entries(conversion: ProgramConversion) -> list[dict[str, Any]]:
+    """Describe the sites so that `verify` finds them again."""
+    return [
+        {**{key: site[key] for key in ("rule", "site", "outputs", "reads", "inner", "nodes",
+                                       "tolerance", "tolerance_source", "gradient")},
+         "region": site["path"]}
+        for site in conversion.sites
+    ]  # fmt: skip
+
+
+def _parameters(conversion: ProgramConversion) -> dict[str, Any]:
+    job = conversion.job
+    rules = [{"name": item.name, "digest": {"sha256": item.sha256}} for item in conversion.records]
+    return {
+        "rules": rules,
+        "seed": job.settings.seed,
+        "accept": sorted(job.settings.accept),
+        "max_rtol": job.settings.max_rtol,
+        "max_atol": job.settings.max_atol,
+        "capture": conversion.described["capture"],
+        "dynamic": list(job.dynamic),
+        "grad": job.grad,
+    }
