@@ -1,26 +1,42 @@
-"""Capture a model as a program in training IR, whatever it is: file, factory or object."""
+"""Capture a model as a program in training IR, whatever it is: file, factory or object.
+
+`auto` captures through torch.export; a module that it refuses is traced where nothing that
+depends on data is frozen by that. Only `trace` freezes, and says so.
+"""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from oprep.converters.dynamic_dims import DynamicDim
+from oprep.converters.dynamic_dims import OPTION, DynamicDim
+from oprep.converters.program_inputs import Given
 from oprep.converters.program_source import Source
-from oprep.converters.programs.exporting import export, quiet, refused
+from oprep.converters.programs.archive import loaded
+from oprep.converters.programs.exporting import refused
 from oprep.converters.programs.factory import build
-from oprep.converters.programs.held import private_copy, same_random_state
-from oprep.converters.programs.input_names import in_order
+from oprep.converters.programs.given_calls import bound_to_program
+from oprep.converters.programs.held import same_random_state
+from oprep.converters.programs.module_capture import (
+    Subject,
+    Wanted,
+    call_of,
+    capture_module,
+    export_as_wanted,
+    finished,
+    separate,
+)
+from oprep.converters.programs.pickles import script, unpickled
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.user_code import told
+from oprep.converters.programs.torchscript import script_module, script_signature
 from oprep.opsets.errors import ExitCode, OprepError
 
 MODES = ("auto", "export", "trace")
-HOW_TO_GIVE = "write `example_inputs()` beside the factory, or pass `--inputs`"
+"""`auto` is export, then a harmless trace; `trace` is what the user takes upon himself."""
 
 
 def capture(
@@ -28,68 +44,91 @@ def capture(
     *,
     mode: str = "auto",
     dynamic: Sequence[DynamicDim] = (),
-    given: Sequence[Example] = (),
+    given: Sequence[Given | Example] = (),
 ) -> Program:
-    """Give the program that a source stands for; an object that the caller holds stays as it is."""
+    """Give the program that a source stands for; an object that the caller holds stays as it is.
+
+    Given sets become the program's examples, else those of the archive or factory are. Raise
+    OprepError (exit 3) for what cannot be loaded or captured.
+    """
+    wanted = Wanted(mode, tuple(dynamic), tuple(given))
     with same_random_state():
         if isinstance(source, ExportedProgram):
-            return _archive(source, type(source).__name__, "object", given)
+            return _archive(source, "ExportedProgram", "object", wanted)
         if isinstance(source, nn.Module):
-            copied = private_copy(source)
-            return _module(copied, type(source).__name__, "object", tuple(given))
+            return _module(source, type(source).__name__, "object", (), wanted)
         if source.kind == "pt2":
-            return _archive(_loaded(source), source.name, "pt2", given)
+            return _archive(loaded(source), source.name, "pt2", wanted)
+        if source.kind == "torchscript":
+            return _script(script(source), source.name, "torchscript", wanted)
+        if source.kind == "pickle":
+            return _module(unpickled(source), source.name, "pickle", (), wanted)
         built = build(source)
         if isinstance(built.model, ExportedProgram):
-            return _archive(built.model, source.name, "factory", given, built.notes)
-        examples = (*given, *built.examples)
-        return _module(built.model, source.name, "factory", examples, built.notes)
-
-
-def _loaded(source: Source) -> ExportedProgram:
-    try:
-        with quiet():
-            return torch.export.load(io.BytesIO(source.data))
-    except Exception as error:  # the archive decides what is raised
-        raise OprepError(
-            f"`{source.name}` cannot be loaded",
-            where=source.name,
-            notes=(told(error),),
-            exit_code=ExitCode.MODEL,
-        ) from error
+            return _archive(built.model, source.name, "factory", wanted, built.notes)
+        made = _module(built.model, source.name, "factory", built.examples, wanted)
+        return replace(made, notes=(*built.notes, *made.notes))
 
 
 def _archive(
     exported: ExportedProgram,
     name: str,
     format: str,
-    given: Sequence[Example],
+    wanted: Wanted,
     notes: tuple[str, ...] = (),
 ) -> Program:
+    """Take a program as it is; given sets replace its own example."""
+    _refuse_options(name, wanted, "it was exported already", "export it again with other dims")
     own = exported.example_inputs
     found = () if own is None else (Example("example", tuple(own[0]), dict(own[1])),)
-    return Program(exported, name, format, "archive", (*given, *found), notes)
+    program = Program(exported, name, format, "archive", found, notes)
+    return replace(program, examples=bound_to_program(program, wanted.given) or found)
 
 
 def _module(
-    model: nn.Module,
-    name: str,
-    format: str,
-    examples: tuple[Example, ...],
-    notes: tuple[str, ...] = (),
+    model: nn.Module, name: str, format: str, own: tuple[Example, ...], wanted: Wanted
 ) -> Program:
-    if not examples:
-        raise OprepError(
-            f"nothing tells which inputs `{name}` takes",
-            where=name,
-            help=HOW_TO_GIVE,
-            exit_code=ExitCode.MODEL,
-        )
-    first = examples[0]
-    ordered = in_order(model, first.args, first.kwargs, first.name)
-    example = Example(first.name, first.args, ordered)
+    if isinstance(model, torch.jit.ScriptModule):
+        return _script(model, name, format, wanted)
+    return capture_module(model, name, format, own, wanted)
+
+
+def _script(model: torch.jit.ScriptModule, name: str, format: str, wanted: Wanted) -> Program:
+    """Convert TorchScript, then export the result with its names and free dims."""
+    if wanted.mode == "trace":
+        _refuse_mode(name, "it was traced or scripted already")
+    signature = script_signature(model)
+    example = separate(call_of(None, signature, name, format, (), wanted), model)
+    module = script_module(model, example, name)
+    subject = Subject(module, name, example)
     try:
-        exported = export(model, example)
-    except Exception as error:
-        raise refused(name, error, "pass `--capture trace`") from error
-    return Program(exported, name, format, "export", (example, *examples[1:]), notes)
+        exported, free = export_as_wanted(subject, wanted, strict=False, copied=lambda it: it)
+    except OprepError:
+        raise
+    except Exception as error:  # torch's errors have no common type
+        raise refused(name, error, "") from error
+    original = Subject(model, name, example)
+    return finished(original, exported, free, (format, "export"), (), wanted, ())
+
+
+def _refuse_options(name: str, wanted: Wanted, why: str, help: str) -> None:
+    if wanted.dynamic:
+        raise OprepError(
+            f"the dims of `{name}` are fixed",
+            where=OPTION,
+            notes=(f"`{wanted.dynamic[0]}` was asked for; {why}",),
+            help=help,
+            exit_code=ExitCode.USAGE,
+        )
+    if wanted.mode == "trace":
+        _refuse_mode(name, why)
+
+
+def _refuse_mode(name: str, why: str) -> None:
+    raise OprepError(
+        f"`{name}` cannot be traced",
+        where="--capture",
+        notes=(why,),
+        help="leave `--capture` out",
+        exit_code=ExitCode.USAGE,
+    )

@@ -42,15 +42,14 @@ def export(
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep torch's warnings and logs, which repeat its errors, off the user's terminal."""
-    logger = logging.getLogger("torch")
-    before = logger.level
+    before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logger.setLevel(logging.CRITICAL)
+        logging.disable(logging.CRITICAL)
         try:
             yield
         finally:
-            logger.setLevel(before)
+            logging.disable(before)
 
 
 def reason(error: BaseException) -> str:

@@ -11,27 +11,44 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 
 def private_copy(module: nn.Module) -> nn.Module:
     """Copy a module; its parameters are shared, buffers and all that `forward` changes are not.
 
     Parameters are the bulk and no forward pass changes them. Storages are shared with them too,
-    so that a buffer that is a view of a parameter stays one.
+    so that a buffer that is a view of a parameter stays one. What Python cannot copy (locks,
+    tensors with a history) is shared as it is.
     """
     storages: dict[int, Any] = {}
     memo: dict[Any, Any] = {"torch": storages}
     for parameter in module.parameters():
         memo[id(parameter)] = parameter
-        if parameter.layout is torch.strided and not _is_lazy(parameter):
+        if parameter.layout is torch.strided and not is_lazy(parameter):
             storage = parameter.untyped_storage()
             storages[storage._cdata] = storage
-    return copy.deepcopy(module, memo)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception:  # an attribute says what it likes about being copied
+        return _copied_by_hand(module, {})
 
 
-def _is_lazy(parameter: nn.Parameter) -> bool:
-    return isinstance(parameter, UninitializedTensorMixin)
+def _copied_by_hand(module: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
+    if module in made:
+        return made[module]
+    new = made[module] = module.__class__.__new__(module.__class__)
+    for name, value in vars(module).items():
+        new.__dict__[name] = copy.copy(value) if isinstance(value, dict | list | set) else value
+    new._modules = {
+        name: None if child is None else _copied_by_hand(child, made)
+        for name, child in module._modules.items()
+    }
+    new._buffers = {
+        name: None if buffer is None else buffer.detach().clone()
+        for name, buffer in module._buffers.items()
+    }
+    return new
 
 
 @contextmanager

@@ -20,8 +20,11 @@ Arguments = Mapping[str, Any]
 
 
 def bound(model: nn.Module, args: tuple[Any, ...], kwargs: Arguments, what: str) -> dict[str, Any]:
-    """Bind a call to the parameters of `forward`, in its order; exit 3 where it does not fit."""
-    signature = inspect.signature(model.forward)
+    """Bind a call to the parameters of `forward`, in its order; exit 3 where it does not fit.
+
+    What a `**kwargs` takes is named like any other keyword.
+    """
+    signature = explicit_signature(model, kwargs)
     try:
         return dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
@@ -37,8 +40,7 @@ def bound(model: nn.Module, args: tuple[Any, ...], kwargs: Arguments, what: str)
 def in_order(model: nn.Module, args: tuple[Any, ...], kwargs: Arguments, what: str) -> Arguments:
     """Give keywords in the order in which `forward` names them: torch mixes up others."""
     found = bound(model, args, kwargs, what)
-    order = [*found, *found.get(_keywords(model) or "", ())]
-    return {name: kwargs[name] for name in order if name in kwargs}
+    return {name: kwargs[name] for name in found if name in kwargs}
 
 
 def leaf_names(model: nn.Module, args: tuple[Any, ...], kwargs: Arguments) -> list[str]:
@@ -65,26 +67,28 @@ def explicit(model: nn.Module, kwargs: Arguments) -> None:
 
     `model` is a copy of ours; only what `inspect.signature` says of it changes.
     """
-    if _keywords(model) is None:
+    signature, forward = explicit_signature(model, kwargs), model.forward
+    if signature == inspect.signature(forward):
         return
-    forward = model.forward
-    known = inspect.signature(forward).parameters
-    kept = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
-        for name in kwargs
-        if name not in known
-    ]
 
     def call(*args: Any, **given: Any) -> Any:
         return forward(*args, **given)
 
-    call.__signature__ = inspect.Signature([*kept, *more])  # type: ignore[attr-defined]
+    call.__signature__ = signature  # type: ignore[attr-defined]
     model.forward = call
 
 
-def _keywords(model: nn.Module) -> str | None:
-    for parameter in inspect.signature(model.forward).parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return parameter.name
-    return None
+def explicit_signature(model: nn.Module, kwargs: Arguments) -> inspect.Signature:
+    """Give the signature of `forward` with a name for everything that a `**kwargs` takes."""
+    signature = inspect.signature(model.forward)
+    known = signature.parameters
+    kept = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
+    if len(kept) == len(known):
+        return signature
+    named = {one.name for one in kept}
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+        for name in kwargs
+        if name not in named
+    ]
+    return signature.replace(parameters=[*kept, *more])

@@ -11,11 +11,17 @@ from torch.export import ExportedProgram
 
 @dataclass(frozen=True)
 class Example:
-    """One set of inputs as the program's call takes them; tensors may lie in nested containers."""
+    """One set of inputs as the program's call takes them; tensors may lie in nested containers.
+
+    `whole` says whether they may feed the whole program (large values feed sites alone), `usual`
+    whether their values have the size that a model is used with.
+    """
 
     name: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
+    usual: bool = True
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,15 @@ def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     return list(traceback.extract_tb(trace))
 
 
+def message(error: BaseException) -> str:
+    """Give the first line of what an error says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:MAX_TEXT] if lines else ""
+
+
 def told(error: BaseException) -> str:
     """Give type and first line of what an error says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else ""
-    name = type(error).__name__
+    text, name = message(error), type(error).__name__
     return f"{name}: {text}"[:MAX_TEXT] if text else name
 
 
@@ -61,7 +65,7 @@ def calling(what: str, where: str, help: str = "") -> Iterator[None]:
         raise OprepError(
             f"{what} raises `{type(error).__name__}`",
             where=place(error) or where,
-            notes=(told(error),),
+            notes=(message(error),) if message(error) else (),
             help=help,
             exit_code=ExitCode.MODEL,
         ) from error

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from oprep.converters.program_source import Weights
 from oprep.converters.programs.tensors import dtype_name
@@ -146,7 +146,7 @@ def _require_all(module: nn.Module, state: Mapping[str, Any], name: str) -> None
         for key, tensor in state.items()
         if isinstance(tensor, Tensor)
         and isinstance(own[key], Tensor)
-        and not isinstance(own[key], UninitializedTensorMixin)
+        and not is_lazy(own[key])
         and own[key].shape != tensor.shape
     ]
     if wrong:

@@ -1,0 +1,210 @@
+"""A module as a program: through torch.export, or by a trace where that is wanted or harmless."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from oprep.converters.dynamic_dims import DynamicDim
+from oprep.converters.program_inputs import Given
+from oprep.converters.programs import dynamic as dims
+from oprep.converters.programs import tracing
+from oprep.converters.programs.example_sets import example_sets
+from oprep.converters.programs.exporting import export, reason, refused
+from oprep.converters.programs.given_calls import bound_to_program, first_call
+from oprep.converters.programs.held import private_copy
+from oprep.converters.programs.input_names import explicit, in_order
+from oprep.converters.programs.program import Example, Program
+from oprep.converters.programs.small_sizes import run, with_small_sizes
+from oprep.converters.programs.user_code import calling
+from oprep.opsets.errors import ExitCode, OprepError
+
+HOW_TO_GIVE = {
+    "factory": "write `example_inputs()` beside the factory, or pass `--inputs`",
+    "object": "pass `inputs`, as `inputs=(x,)`",
+}
+OTHER_SEED = 1
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to capture: the mode, dims that may vary, and input sets that the user gave."""
+
+    mode: str = "auto"
+    dynamic: tuple[DynamicDim, ...] = ()
+    given: tuple[Given | Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module to capture, how it is called in messages, and the call to capture it with."""
+
+    model: nn.Module
+    name: str
+    example: Example
+
+
+def call_of(
+    model: nn.Module | None,
+    signature: inspect.Signature,
+    name: str,
+    format: str,
+    own: Sequence[Example],
+    wanted: Wanted,
+) -> Example:
+    """Find the call to capture with; exit 3 where nothing tells it."""
+    example = first_call(wanted.given, own, signature, model)
+    if example is None:
+        raise OprepError(
+            f"nothing tells which inputs `{name}` takes",
+            where=name,
+            notes=(f"`forward` takes {signature}"[:200],),
+            help=HOW_TO_GIVE.get(format, "pass `--inputs`"),
+            exit_code=ExitCode.MODEL,
+        )
+    return example
+
+
+def capture_module(
+    model: nn.Module, name: str, format: str, own: Sequence[Example], wanted: Wanted
+) -> Program:
+    """Capture a module; it is copied first, so whatever a trace does to it is lost."""
+    example = call_of(model, inspect.signature(model.forward), name, format, own, wanted)
+    ordered = in_order(model, example.args, example.kwargs, example.name)
+    subject = Subject(model, name, separate(replace(example, kwargs=ordered), model))
+    if wanted.mode == "trace":
+        return _traced(subject, format, own, wanted, ())
+    try:
+        exported, free = _exported(subject, wanted)
+    except OprepError:
+        raise
+    except Exception as error:  # torch's errors have no common type
+        return _without_export(subject, format, own, wanted, error)
+    return finished(subject, exported, free, (format, "export"), own, wanted, ())
+
+
+def separate(example: Example, model: nn.Module) -> Example:
+    """Let no tensor be two inputs, or an input and a parameter: torch would take them for one."""
+    values, spec = pytree.tree_flatten((example.args, dict(example.kwargs)))
+    met = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    for index, value in enumerate(values):
+        if isinstance(value, Tensor):
+            if id(value) in met:
+                values[index] = value.detach().clone().requires_grad_(value.requires_grad)
+            met.add(id(value))
+    args, kwargs = pytree.tree_unflatten(values, spec)
+    return replace(example, args=tuple(args), kwargs=kwargs)
+
+
+def _exported(subject: Subject, wanted: Wanted) -> tuple[ExportedProgram, tuple[dims.Free, ...]]:
+    """Export without running Python by symbol first, then with; the first refusal counts."""
+    try:
+        return export_as_wanted(subject, wanted, strict=False)
+    except OprepError:
+        raise
+    except Exception as refusal:
+        try:
+            return export_as_wanted(subject, wanted, strict=True)
+        except Exception:
+            raise refusal from None
+
+
+def export_as_wanted(
+    subject: Subject,
+    wanted: Wanted,
+    *,
+    strict: bool,
+    copied: Callable[[nn.Module], nn.Module] = private_copy,
+) -> tuple[ExportedProgram, tuple[dims.Free, ...]]:
+    """Export with the dims that may vary; raises what torch raises."""
+    free = dims.free_dims(subject.model, subject.example, wanted.dynamic)
+    example = dims.traceable(subject.example, free)
+
+    def attempt(shapes: Any) -> ExportedProgram:
+        model = copied(subject.model)
+        if free:
+            explicit(model, example.kwargs)
+        return export(model, example, shapes, strict=strict)
+
+    if not free:
+        return attempt(None), ()
+    return dims.export_free(attempt, subject.model, example, free, subject.name)
+
+
+def finished(
+    subject: Subject,
+    exported: ExportedProgram,
+    free: Sequence[dims.Free],
+    how: tuple[str, str],
+    own: Sequence[Example],
+    wanted: Wanted,
+    notes: tuple[str, ...],
+) -> Program:
+    """Try small sizes, check the given sets, and put the program together."""
+    settled = with_small_sizes(subject.model, exported, subject.example, free, subject.name)
+    said = (*notes, *dims.notes_on(settled))
+    bare = Program(exported, subject.name, *how, (), said)
+    examples = bound_to_program(bare, wanted.given or (subject.example, *own[1:]))
+    return Program(exported, subject.name, *how, examples, said)
+
+
+def _without_export(
+    subject: Subject, format: str, own: Sequence[Example], wanted: Wanted, error: Exception
+) -> Program:
+    """Trace what torch.export refuses, where `auto` lets it and nothing is frozen by that."""
+    _require_that_it_runs(subject, own)
+    advice = "pass `--capture trace` to freeze what depends on data"
+    if wanted.mode == "export":
+        raise refused(subject.name, error, advice) from error
+    note = f"captured by trace; torch.export refuses it: {reason(error)}"
+    try:
+        return _traced(subject, format, own, wanted, (note,))
+    except OprepError as second:
+        raise refused(subject.name, error, _advice(second, advice)) from error
+
+
+def _require_that_it_runs(subject: Subject, own: Sequence[Example]) -> None:
+    """Where the module itself fails on its inputs, say that instead of what torch.export says."""
+    example = subject.example
+    origin = f"`{example.name}`" if example in own else "the inputs that are given"
+    with calling(f"`{subject.name}`", subject.name, f"check that {origin} are what it takes"):
+        run(subject.model, example)
+
+
+def _advice(second: OprepError, advice: str) -> str:
+    frozen = isinstance(second, FrozenError)
+    return advice if frozen else "export it to `.pt2` where torch.export takes it"
+
+
+class FrozenError(OprepError):
+    """A trace would freeze what depends on data, and nobody asked for one."""
+
+
+def _traced(
+    subject: Subject,
+    format: str,
+    own: Sequence[Example],
+    wanted: Wanted,
+    notes: tuple[str, ...],
+) -> Program:
+    found = tracing.trace(private_copy(subject.model), subject.example, subject.name)
+    if found.frozen and wanted.mode == "auto":
+        raise FrozenError(f"a trace of `{subject.name}` would freeze what depends on data")
+    replay = Subject(found.module, subject.name, subject.example)
+    try:
+        exported, free = export_as_wanted(replay, wanted, strict=False, copied=lambda it: it)
+    except OprepError:
+        raise
+    except Exception as error:
+        raise refused(subject.name, error, "leave `--dynamic` out") from error
+    notes = (*notes, *tracing.frozen_note(found))
+    program = finished(subject, exported, free, (format, "trace"), own, wanted, notes)
+    others = [item for item in example_sets(program, (), OTHER_SEED) if item.whole]
+    tracing.compare(subject.model, exported, found, others, subject.name)
+    return program
