@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from typing import IO
 
-from oprep.converters.reading import Content
+from oprep.converters.reading import Content, Readable, as_stream
 from oprep.opsets.errors import ExitCode, OprepError
 
 WORDS = {
     "onnx": "an ONNX model",
     "pt2": "a PyTorch exported program (`.pt2`)",
+    "old-pt2": "an exported program in the format of PyTorch before 2.8",
+    "aoti": "an AOTInductor package (compiled code in a `.pt2`)",
     "torchscript": "a TorchScript archive",
     "torch": "a file of torch.save (a pickle in a zip archive)",
     "npz": "a NumPy archive (`.npz`)",
@@ -34,10 +37,11 @@ WORDS = {
 ADVICE = {
     "git-lfs": "run `git lfs pull` to fetch the file itself",
     "html": "download the file itself; a web page was saved in its place",
-    "pt2": "export it with `torch.onnx.export` first",
-    "torchscript": "export it with `torch.onnx.export` first",
-    "torch": "export the model with `torch.onnx.export` first",
-    "pickle": "export the model with `torch.onnx.export` first",
+    "old-pt2": "load it with the PyTorch that saved it, and export the model again",
+    "aoti": "name the exported program that it was made from",
+    "torchscript": "give it to `oprep convert`, with `--trust-model` if the file is yours",
+    "torch": "name what builds its model: `oprep convert model.py:build --weights FILE`",
+    "pickle": "name what builds its model: `oprep convert model.py:build --weights FILE`",
     "gzip": "unpack it first",
 }
 MAGIC = (
@@ -48,6 +52,9 @@ MAGIC = (
     (b"\x1f\x8b", "gzip"),
     (b"\x7fELF", "elf"),
 )
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+BROKEN = (*(zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError, OprepError),)
+MAX_HEAD = 1 << 20
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MODEL_FIELDS = {
     1: VARINT,
@@ -77,17 +84,29 @@ def sniff(data: bytes) -> str:
     for magic, name in MAGIC:
         if data.startswith(magic):
             return name
-    if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zip_kind(data)
+    if data.startswith(ZIP):
+        return _zip_kind(io.BytesIO(data))
     if data[4:8] == b"TFL3":
         return "tflite"
     if data[0] == 0x80 and len(data) > 1 and 2 <= data[1] <= 5:
         return "pickle"
-    if _is_safetensors(data):
+    if _is_safetensors(data, len(data)):
         return "safetensors"
     if _is_onnx(data):
         return "onnx"
     return _text_kind(data)
+
+
+def sniff_file(source: Readable) -> str:
+    """Tell the format of a file that may be too large to be read whole; as `sniff` does."""
+    if isinstance(source, Content):
+        return sniff(source.data)
+    head = source.read_at(0, min(source.size, MAX_HEAD))
+    if head.startswith(ZIP):
+        return _zip_kind(as_stream(source, 0, source.size))
+    if source.size > len(head) and _is_safetensors(head, source.size):
+        return "safetensors"
+    return sniff(head)
 
 
 def require_onnx(content: Content) -> None:
@@ -104,15 +123,19 @@ def require_onnx(content: Content) -> None:
         )
 
 
-def _zip_kind(data: bytes) -> str:
+def _zip_kind(file: IO[bytes]) -> str:
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, EOFError):
+    except BROKEN:
         return "zip"
     inner = {name.partition("/")[2] for name in names}
-    if any(name.startswith(("models/", "data/aotinductor/")) for name in inner):
+    if any(name.startswith("models/") for name in inner):
         return "pt2"
+    if any(name.startswith("data/aotinductor/") for name in inner):
+        return "aoti"
+    if "serialized_exported_program.json" in names:
+        return "old-pt2"
     if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
         return "torchscript"
     if "data.pkl" in inner:
@@ -122,9 +145,9 @@ def _zip_kind(data: bytes) -> str:
     return "zip"
 
 
-def _is_safetensors(data: bytes) -> bool:
+def _is_safetensors(data: bytes, size: int) -> bool:
     length = int.from_bytes(data[:8], "little")
-    return len(data) >= 10 and data[8:9] == b"{" and 2 <= length <= len(data) - 8
+    return size >= 10 and data[8:9] == b"{" and 2 <= length <= size - 8
 
 
 def _is_onnx(data: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import hashlib
+import io
 import itertools
 import os
 import stat
@@ -118,6 +119,40 @@ def holding(path: Path, *, max_bytes: int | None = None) -> Iterator[OpenFile]:
         if max_bytes is not None and identity.size > max_bytes:
             raise _too_large(path, identity.size, max_bytes)
         yield OpenFile(path, descriptor, identity)
+
+
+class _Raw(io.RawIOBase):
+    """Part of a file as a stream."""
+
+    def __init__(self, source: Readable, start: int, length: int) -> None:
+        super().__init__()
+        self._source, self._at, self._end = source, start, start + length
+        self._start = start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = min(len(buffer), self._end - self._at)
+        buffer[:count] = self._source.read_at(self._at, count) if count else b""
+        self._at += count
+        return count
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (self._start, self._at, self._end)[whence]
+        self._at = min(max(base + offset, self._start), self._end)
+        return self._at - self._start
+
+    def tell(self) -> int:
+        return self._at - self._start
+
+
+def as_stream(source: Readable, start: int, length: int) -> io.BufferedReader:
+    """Give part of a file as a stream with a place in it, for parsers that read from one."""
+    return io.BufferedReader(_Raw(source, start, length), 1 << 16)
 
 
 @dataclass(frozen=True)

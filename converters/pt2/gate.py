@@ -19,7 +19,7 @@ from oprep.converters.pt2.schema import MAJOR
 from oprep.converters.pt2.structure import Misshapen, check, parse
 from oprep.converters.pt2.torch_files import first_code
 from oprep.converters.pt2.zipped import STORED, Entry, blocks, content, entries_of, refused
-from oprep.converters.reading import Content, OpenFile, Readable
+from oprep.converters.reading import BLOCK, Content, OpenFile, Readable
 from oprep.opsets.errors import ExitCode, OprepError
 
 MODEL = "model"
@@ -150,30 +150,28 @@ def _expected(source: Readable, by_name: Mapping[str, Entry]) -> None:
 
 
 def _hashed(source: Readable, entries: Sequence[Entry]) -> str:
-    """Check every CRC and hash the file, in one pass where entries are not packed."""
-    if isinstance(source, Content):
-        for entry in entries:
-            for _ in blocks(source, entry):
-                pass
-        return source.sha256
+    """Check every CRC and hash the file: in one pass, where entries are not packed."""
+    known = source.sha256 if isinstance(source, Content) else ""
     digest, at = hashlib.sha256(), 0
     for entry in entries:
-        digest.update(source.read_at(at, entry.start - at))
-        at = entry.start
-        if entry.method == STORED:
-            for block in blocks(source, entry):
+        stored = entry.method == STORED and not known
+        if stored:
+            _feed(digest, source, at, entry.start)
+            at = entry.start + entry.packed
+        for block in blocks(source, entry):
+            if stored:
                 digest.update(block)
-            at += entry.packed
-            continue
-        for _ in blocks(source, entry):
-            pass
-    while at < source.size:
-        block = source.read_at(at, min(1 << 18, source.size - at))
-        digest.update(block)
-        at += len(block)
+    if known:
+        return known
+    _feed(digest, source, at, source.size)
     if isinstance(source, OpenFile):
         source.unchanged()
     return digest.hexdigest()
+
+
+def _feed(digest: hashlib._Hash, source: Readable, start: int, end: int) -> None:
+    for at in range(start, end, BLOCK):
+        digest.update(source.read_at(at, min(BLOCK, end - at)))
 
 
 def _json(source: Readable, entry: Entry) -> Any:
@@ -251,7 +249,10 @@ def _payloads(
 
 
 def _pickled(source: Readable, by_name: Mapping[str, Entry], findings: list[str]) -> None:
-    """Walk the pickles that torch reads: sample inputs, and weights of the older format."""
+    """Walk the pickles that torch reads: sample inputs, and weights of the older format.
+
+    An empty entry stands for no sample inputs.
+    """
     for name in (SAMPLE_INPUTS, *LEGACY):
         entry = by_name.get(name)
         if entry is None or entry.size == 0:
@@ -259,9 +260,13 @@ def _pickled(source: Readable, by_name: Mapping[str, Entry], findings: list[str]
                 raise refused(source, f"it has no entry `{name}`")
             continue
         data = content(source, entry, MAX_PICKLED)
-        inner = Content(source.path / name, data, "")
-        if code := first_code(inner):
-            findings.append(f"entry `{name}`: a pickle that imports `{code}`")
+        try:
+            code = first_code(Content(source.path, data, ""))
+        except OprepError as error:
+            cause = error.message.partition("is refused: ")[2]
+            raise refused(source, f"entry `{name}` is damaged", cause, *error.notes) from error
+        if code:
+            findings.append(f"entry `{name}`: {code}")
 
 
 def _untrusted(source: Readable, findings: Sequence[str]) -> OprepError:

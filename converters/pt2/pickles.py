@@ -6,13 +6,10 @@ what would be harmful under plain pickle, since torch falls back to it when that
 
 from __future__ import annotations
 
-import io
 import pickletools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import IO
-
-from oprep.converters.reading import Readable
 
 OPCODES = {
     *("PROTO", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2"),
@@ -78,40 +75,6 @@ class Found:
     def __str__(self) -> str:
         """Name it for a message."""
         return f"`{self.what}`" if self.is_import else f"opcode {self.what}"
-
-
-class _Raw(io.RawIOBase):
-    """Part of a file as a stream."""
-
-    def __init__(self, source: Readable, start: int, length: int) -> None:
-        super().__init__()
-        self._source, self._at, self._end = source, start, start + length
-        self._start = start
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        count = min(len(buffer), self._end - self._at)
-        buffer[:count] = self._source.read_at(self._at, count) if count else b""
-        self._at += count
-        return count
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = (self._start, self._at, self._end)[whence]
-        self._at = min(max(base + offset, self._start), self._end)
-        return self._at - self._start
-
-    def tell(self) -> int:
-        return self._at - self._start
-
-
-def stream(source: Readable, start: int, length: int) -> io.BufferedReader:
-    """Give part of a file as a stream from which pickles are walked one after the other."""
-    return io.BufferedReader(_Raw(source, start, length), 1 << 16)
 
 
 def first_forbidden(data: IO[bytes], more: Collection[str] = ()) -> Found | None:

@@ -120,6 +120,16 @@ def _text(form: Callable[[str], bool], what: str) -> Check:
     return checker
 
 
+def _form(form: re.Pattern[str], what: str) -> Check:
+    """Make a check of a text that has to be of a form; another one means nothing to torch."""
+
+    def checker(value: Any, report: Report) -> None:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise Misshapen(f"is `{_shown(value)}`, not {what}")
+
+    return checker
+
+
 def _evaluated(parse: Callable[[str], None], what: str) -> Check:
     """Make a check of a text that torch evaluates."""
 
@@ -159,9 +169,9 @@ LEAVES: Mapping[str, Check] = {
     "name": _text(str.isidentifier, "a value named"),
     "keyword": _text(lambda text: not text or text.isidentifier(), "an argument named"),
     "path": _text(bare, "a parameter or module named"),
-    "bare": _text(lambda text: BARE_FILE.fullmatch(text) is not None, "a file named"),
+    "bare": _form(BARE_FILE, "the name of a file"),
     "string": _plain(str, "a text"),
-    "device": _text(lambda text: DEVICE.fullmatch(text) is not None, "a device named"),
+    "device": _form(DEVICE, "a device"),
     "expression": _evaluated(check_expression, "the expression"),
     "symbol": _evaluated(check_expression, "the expression"),
     "guard": _evaluated(check_guard, "the guard"),

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
-from oprep.converters.pt2.pickles import CONTAINERS, Damaged, Found, first_forbidden, stream
+from oprep.converters.pt2.pickles import CONTAINERS, Damaged, Found, first_forbidden
 from oprep.converters.pt2.zipped import Entry, content, entries_of, refused
-from oprep.converters.reading import Content, Readable
+from oprep.converters.reading import Content, Readable, as_stream
 from oprep.opsets.errors import ExitCode, OprepError
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
@@ -100,7 +100,7 @@ def _first_in(source: Readable, entry: Entry, more: Collection[str]) -> Found | 
 
 def _pickles(source: Readable) -> TorchFile:
     """Walk the pickles of the older format, or the one of a plain pickle."""
-    reader = stream(source, 0, source.size)
+    reader = as_stream(source, 0, source.size)
     if source.read_at(0, min(len(LEGACY_MAGIC), source.size)) != LEGACY_MAGIC:
         if _is_tar(source):
             return TorchFile(Kind.PICKLE, "", legacy=True)
@@ -136,4 +136,4 @@ def first_code(source: Content) -> str:
     found = inspect(source, CONTAINERS)
     if found.plain:
         return ""
-    return found.imports or str(found.kind)
+    return f"a pickle that imports `{found.imports}`" if found.imports else f"a {found.kind}"

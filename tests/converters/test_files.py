@@ -200,6 +200,8 @@ SAFETENSORS = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 FORMATS = {
     "onnx": (SAMPLES / "encoder.onnx").read_bytes(),
     "pt2": zipped("m/archive_format", "m/models/model.json"),
+    "aoti": zipped("m/archive_format", "m/data/aotinductor/model/x.so"),
+    "old-pt2": zipped("version", "serialized_exported_program.json"),
     "torchscript": zipped("m/code/__torch__.py", "m/constants.pkl", "m/data.pkl"),
     "torch": zipped("m/data.pkl", "m/data/0"),
     "npz": saved(archive=True),
