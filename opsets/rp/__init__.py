@@ -15,6 +15,7 @@ from oprep.opsets.rp.registry import (
     register_autograd,
     registered,
 )
+from oprep.opsets.rp.standard import replace_standard
 
 __all__ = [
     "Contract",
@@ -28,4 +29,5 @@ __all__ = [
     "register_autograd",
     "register_composite",
     "registered",
+    "replace_standard",
 ]
