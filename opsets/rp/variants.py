@@ -60,17 +60,18 @@ class Variant:
 def base_overload(name: str | Any) -> OpOverload:
     """Find the plain overload that is meant; refuse views, unknown and unclear names."""
     packet, wanted = _packet(name)
-    overloads = [getattr(packet, key) for key in packet.overloads()]
-    plain = [one for one in overloads if not _writes(one)]
+    keys: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    overloads: list[OpOverload] = [getattr(packet, key) for key in keys]
+    plain = [one for one in overloads if not _writes(one) and _gives_tensors(one)]
     if wanted:
         plain = [one for one in plain if one._overloadname == wanted]
     elif len(plain) > 1:
         plain = [one for one in plain if one._overloadname == "default"] or plain
     if len(plain) != 1:
-        names = ", ".join(f"`{_written(one)}`" for one in plain or overloads)
+        told = ", ".join(f"`{_written(one)}`" for one in plain or overloads)
         raise misused(
             f"`{name}` is no overload of a standard op" if not plain else f"`{name}` is unclear",
-            notes=(f"overloads: {names}",),
+            notes=(f"overloads: {told}",),
             help="write the overload, as in `aten::add.Tensor`",
         )
     _check(plain[0])
@@ -100,10 +101,11 @@ def _check(overload: OpOverload) -> None:
         raise misused(
             f"`{_written(overload)}` gives a view and cannot be replaced", where=str(schema)
         )
-    if not all(str(value.type) in ("Tensor", "List[Tensor]") for value in schema.returns):
-        raise misused(
-            f"`{_written(overload)}` gives something else than tensors", where=str(schema)
-        )
+
+
+def _gives_tensors(overload: OpOverload) -> bool:
+    kinds = [str(value.type) for value in overload._schema.returns]
+    return bool(kinds) and all(kind in ("Tensor", "List[Tensor]") for kind in kinds)
 
 
 def _writes(overload: OpOverload) -> bool:

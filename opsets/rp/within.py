@@ -43,24 +43,20 @@ def within(cls: Class, overload: OpOverload, old: Old) -> Class:
     """Give the class with the old op inside, taking all arguments of the op."""
     count, total = taken(cls, overload), len(overload._schema.arguments)
     body: dict[str, Any] = {"__module__": cls.__module__, "boxed_grads_call": False}
-    if has_setup(cls):
+    shift = not has_setup(cls)
 
-        def forward(*args: Any) -> Any:
-            with old():
-                return cls.forward(*args[:count])
+    def forward(*args: Any) -> Any:
+        with old():
+            return cls.forward(*args[: count + shift])
+
+    body["forward"] = staticmethod(forward)
+    if has_setup(cls):
 
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             with old():
                 cls.setup_context(ctx, inputs[:count], output)
 
         body["setup_context"] = staticmethod(setup_context)
-    else:
-
-        def forward(ctx: Any, *args: Any) -> Any:
-            with old():
-                return cls.forward(ctx, *args[:count])
-
-    body["forward"] = staticmethod(forward)
     if has_backward(cls):
         written = backward_of(cls)
 
