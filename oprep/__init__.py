@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oprep.converters.libraries import load_library
     from oprep.converters.listing import list_ops
     from oprep.converters.pipeline import convert, verify
     from oprep.converters.report import OpTable, Report, Verdict
     from oprep.opsets.errors import ExitCode, OprepError
+    from oprep.opsets.rp import Rp, ops, register_autograd, register_composite, replace_standard
     from oprep.opsets.rule import Tolerance
 
     __version__: str
@@ -21,11 +23,17 @@ __all__ = [
     "OpTable",
     "OprepError",
     "Report",
+    "Rp",
     "Tolerance",
     "Verdict",
     "__version__",
     "convert",
     "list_ops",
+    "load_library",
+    "ops",
+    "register_autograd",
+    "register_composite",
+    "replace_standard",
     "verify",
 ]
 
@@ -34,10 +42,16 @@ _HOME = {
     "OpTable": "oprep.converters.report",
     "OprepError": "oprep.opsets.errors",
     "Report": "oprep.converters.report",
+    "Rp": "oprep.opsets.rp",
     "Tolerance": "oprep.opsets.rule",
     "Verdict": "oprep.converters.report",
     "convert": "oprep.converters.pipeline",
     "list_ops": "oprep.converters.listing",
+    "load_library": "oprep.converters.libraries",
+    "ops": "oprep.opsets.rp",
+    "register_autograd": "oprep.opsets.rp",
+    "register_composite": "oprep.opsets.rp",
+    "replace_standard": "oprep.opsets.rp",
     "verify": "oprep.converters.pipeline",
 }
 

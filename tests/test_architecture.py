@@ -36,6 +36,9 @@ WEIGHTS = {"converters/programs/weights.py", "converters/programs/pickles.py"}
 """Bytes that were read and judged before are unpickled here, in a child: tensors, or what the user
 trusts."""
 
+LIBRARIES = {"converters/libraries.py"}
+"""Loads op libraries, after a child has: registering into this process is what a caller asks."""
+
 PACKAGE_DATA = {"converters/rules.py"}
 """Modules that read data of the package itself, through importlib.resources."""
 
@@ -69,7 +72,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "os.fork": CHILDREN,
     "os.execv": CHILDREN,
     "os.posix_spawn": CHILDREN,
-    ".load_library": CHILDREN,
+    ".load_library": CHILDREN | LIBRARIES,
     ".register_custom_ops_library": CHILDREN | CHILD_ONLY,
     "ctypes": CHILDREN,
     "eval": set(),
