@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from oprep.converters.programs.bodies import schema_of
@@ -137,26 +137,35 @@ def _wrong(reason: str, where: str) -> OprepError:
 def body_op(definition: Definition, where: str) -> CustomOp:
     """Make the op whose definition is a body; exit MODEL where its texts cannot be read."""
     source = Source(where, 1)
-    domain, _, rest = definition.onnx.rpartition("::")
-    kind, _, version = rest.partition("@")
     try:
         signature = parse_signature(Text(definition.schema, source))
         body = parse_equation(definition.body, source)
-        onnx = OnnxId(domain, kind, int(version or 1))
-    except (OprepError, ValueError) as error:
-        reason = error.message if isinstance(error, OprepError) else str(error)
-        raise _wrong(f"`{definition.name}`: {reason}", where) from error
-    return CustomOp(
-        name=definition.name,
-        onnx=onnx,
+    except OprepError as error:
+        raise _wrong(f"`{definition.name}`: {error.message}", where) from error
+    return replace(
+        code_op(definition),
         parameters=signature.parameters,
         outputs=signature.outputs,
         body=body,
+        source=source,
+    )
+
+
+def code_op(definition: Definition) -> CustomOp:
+    """Make the op that code defines; what it takes is known once the code has run."""
+    domain, _, rest = definition.onnx.rpartition("::")
+    kind, _, version = rest.partition("@")
+    return CustomOp(
+        name=definition.name,
+        onnx=OnnxId(domain, kind, int(version) if version.isdecimal() else 1),
+        parameters=(),
+        outputs=1,
+        body=None,
         python=None,
         kernel=None,
         torch_library=None,
         ort_library=None,
         sha256=(),
         flags=(),
-        source=source,
+        source=Source(definition.file or definition.name, 1),
     )

@@ -23,7 +23,7 @@ from oprep.converters.programs.definitions import Definition, body_op, of_body, 
 from oprep.converters.programs.overloads import overload_names, packet, slots_of
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import walk
-from oprep.opsets.rp import Rp, is_registered, register_autograd
+from oprep.opsets.rp import Rp, register_autograd
 from oprep.opsets.rule import CustomOp
 from oprep.opsets.syntax import Call
 
@@ -181,6 +181,11 @@ def _known(definition: Definition) -> bool:
     return made is not None and packet(*_split(definition.name)) is not None
 
 
+def is_made(name: str) -> bool:
+    """Tell whether an op was made here of a definition."""
+    return name in _MADE
+
+
 def _remember(definition: Definition) -> Definition:
     _MADE.setdefault(definition.name, definition)
     return definition
@@ -258,6 +263,3 @@ def _class_name(name: str) -> str:
 def _misused(op: CustomOp, reason: str) -> OprepError:
     return OprepError(f"`{op.name}` cannot be registered: {reason}", str(op.source),
                       exit_code=ExitCode.RULES)  # fmt: skip
-
-
-__all__ = ["Installed", "install", "is_registered", "make_body", "make_library", "make_python"]
