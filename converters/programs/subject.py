@@ -15,7 +15,8 @@ from oprep.converters.programs.program import Example, Program
 class Site:
     """One place and what replaces it: `evaluate(match, values by graph value)` gives its results.
 
-    `ops` names the custom ops that it calls, for messages.
+    `ops` names the custom ops that it calls, for messages. It is `Replacement.evaluate`; tests
+    plant others.
     """
 
     match: Match

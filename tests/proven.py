@@ -31,7 +31,12 @@ def program(
 
 
 def subject(
-    found: Program, rules: str, ops: Sequence[str] = (), given: tuple[Example, ...] = ()
+    found: Program,
+    rules: str,
+    ops: Sequence[str] = (),
+    given: tuple[Example, ...] = (),
+    *,
+    rewritten: bool = True,
 ) -> tuple[Subject, Any]:
     """Plan a conversion; give the subject of its proof, and the converted program."""
     conversion = ProgramConversion(found, [load_opset("format = 1\n" + rules, "rules")])
@@ -41,7 +46,7 @@ def subject(
         Site(match, conversion.replacement(match.rule, match.order).evaluate, tuple(ops))
         for match in matches
     )
-    return Subject(found, sites, given), conversion.rewritten(matches)
+    return Subject(found, sites, given), conversion.rewritten(matches) if rewritten else None
 
 
 def rule(replace: str, put: str, **more: str) -> str:
