@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 MAX_LENGTH = 1 << 16
 MAX_DIGITS = 40
@@ -61,12 +61,19 @@ def bare(text: str) -> bool:
 
 def check_expression(text: str) -> None:
     """Check a symbolic size as torch writes it, in `srepr` or in printed form."""
-    _bits(_parsed(text))
+    _shallow(_bits, text)
 
 
 def check_guard(text: str) -> None:
     """Check a guard: a condition on sizes of inputs, `L['x'].size()[0] <= 64`."""
-    _guard(_parsed(text))
+    _shallow(_guard, text)
+
+
+def _shallow(check: Callable[[ast.expr], object], text: str) -> None:
+    try:
+        check(_parsed(text))
+    except (RecursionError, MemoryError) as error:
+        raise Unsafe(f"that is nested too deep: {text[:40]}") from error
 
 
 def _parsed(text: str) -> ast.expr:
@@ -74,7 +81,7 @@ def _parsed(text: str) -> ast.expr:
         raise Unsafe(f"of {len(text)} characters")
     try:
         return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (SyntaxError, ValueError) as error:
         raise Unparsable(text) from error
 
 
