@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,8 +48,9 @@ class EagerBuilder:
 class FxBuilder:
     """Inserts nodes before `before`; `meta` is what each of them is told of its origin.
 
-    A node's value is found by running its op, and nothing else, under the graph's own fake mode.
-    `called` is told of every call, so that a failure can name the site. `made` are the new nodes.
+    A node's value is found by running its op, and nothing else, under the graph's own fake mode;
+    an op that would narrow the sizes which the program takes fails. `failed` makes the error that
+    names the site. `made` are the new nodes.
     """
 
     graph: Graph
@@ -99,10 +101,12 @@ class FxBuilder:
         try:
             if self.mode is None:
                 return overload(*values[0], **values[1])
-            with self.mode, torch.no_grad():
+            env = self.mode.shape_env
+            fixed = nullcontext() if env is None else env.error_on_new_guards()
+            with self.mode, torch.no_grad(), fixed:
                 result = overload(*values[0], **values[1])
-            if self.mode.shape_env is not None:
-                found = compute_unbacked_bindings(self.mode.shape_env, result)
+            if env is not None:
+                found = compute_unbacked_bindings(env, result)
                 if found:
                     node.meta["unbacked_bindings"] = found
             return result

@@ -24,7 +24,7 @@ from oprep.converters.programs.literals import beside, constant
 from oprep.converters.programs.overloads import named, overloads_of, results_of
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import UNKNOWN, evaluate, format_expression, parse_equation
-from oprep.opsets.rule import REQUIRED, Source
+from oprep.opsets.rule import REQUIRED, CustomOp, Source
 from oprep.opsets.syntax import (
     Binary,
     Call,
@@ -96,15 +96,18 @@ def say(
     *,
     ask: Callable[[Expression], Any] | None = None,
     where: str = "",
+    ops: Mapping[str, CustomOp] | None = None,
 ) -> tuple[Any, ...]:
     """Make the calls of an equation; give its results.
 
     `scope` gives each variable an operand of the builder, a number, a string, a list, a tuple of
     operands for `*rest`, or `ABSENT`. `ask` gives the value of an expression that only the graph
-    knows (a variable that is a constant there), else UNKNOWN.
+    knows (a variable that is a constant there), else UNKNOWN. `ops` are custom ops by all names
+    that they can be called by.
     Raise OprepError (exit RULES or EXPECTATION) for what cannot be said.
     """
-    return Walk(builder, ask or (lambda expression: UNKNOWN), where).equation(equation, scope)
+    made = Walk(builder, ask or (lambda expression: UNKNOWN), where, ops or {})
+    return made.equation(equation, scope)
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class Walk:
     builder: Builder
     ask: Callable[[Expression], Any]
     where: str
-    scope: Mapping[str, Any] | None = None
+    ops: Mapping[str, CustomOp]
 
     def equation(self, equation: Equation, scope: Mapping[str, Any]) -> tuple[Any, ...]:
         """Give the results of an equation; one call as the whole gives all of its results."""
@@ -186,9 +189,15 @@ class Walk:
         if call.domain == "":
             message = f"`{call.function}` is an op of ONNX, the model is a PyTorch program"
             raise self.error(message, "write a function in lower case, or `aten::op`")
-        found = named(str(call.domain), call.function)
+        name = f"{call.domain}::{call.function}"
+        declared = self.ops.get(name)
+        if declared is not None and declared.name is None:
+            message = f"`{name}` has no `name`, so PyTorch programs cannot call it"
+            raise self.error(message, "give the op a `name`")
+        space, _, short = (declared.name or name if declared else name).partition("::")
+        found = named(space, short)
         if not found:
-            message = f"`{call.domain}::{call.function}` is no op that is registered here"
+            message = f"`{name}` is no op that is registered here"
             help = "declare it as an `[[op]]` with a `body` or `python`, or correct the name"
             raise self.error(message, help)
         if any(overload._schema.is_mutable for overload in found):

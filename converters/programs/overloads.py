@@ -89,7 +89,10 @@ def overload_names(op: OpOverloadPacket) -> list[str]:
 
 
 def named(domain: str, name: str) -> tuple[OpOverload, ...]:
-    """Give the overload that `max.dim` names, or all functional ones that `max` stands for."""
+    """Give the overload that `max.dim` names, or all that `max` stands for.
+
+    Overloads that change an argument are given where there are no others.
+    """
     base, _, wanted = name.partition(".")
     found = packet(domain, base)
     if found is None:
@@ -97,7 +100,7 @@ def named(domain: str, name: str) -> tuple[OpOverload, ...]:
     known = overload_names(found)
     overloads = [getattr(found, item) for item in known if not wanted or item == wanted]
     functional = [item for item in overloads if not item._schema.is_mutable]
-    return tuple(functional or (overloads if wanted else ()))
+    return tuple(functional or overloads)
 
 
 @cache

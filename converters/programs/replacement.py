@@ -14,16 +14,17 @@ from oprep.converters.conditions import Bindings
 from oprep.converters.forms import ATTRIBUTES
 from oprep.converters.graph import ABSENT, Absent, Attribute, Many, Plain, Several
 from oprep.converters.match import Match
+from oprep.converters.normal import number_of
 from oprep.converters.programs.bare import Refused, written_call
 from oprep.converters.programs.builders import Builder, EagerBuilder
 from oprep.converters.programs.fitting import Misfit, shown
 from oprep.converters.programs.layout import key_of
 from oprep.converters.programs.meaning import Known, Walk
-from oprep.converters.programs.overloads import named, slots_of
+from oprep.converters.programs.overloads import slots_of
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import UNKNOWN, evaluate, explain, format_expression, walk
 from oprep.opsets.rule import BareOp, CustomOp, Rule
-from oprep.opsets.syntax import Call, Equation, Expression, Maybe, Name, Rest
+from oprep.opsets.syntax import Call, Equation, Expression, ListOf, Literal, Maybe, Name, Rest
 
 Lookup = Callable[[Any], Any]
 """Gives the operand behind a value of the graph."""
@@ -70,7 +71,7 @@ class Replacement:
         A result that is only passed on is cloned, so that it has a name and memory of its own.
         """
         scope = self._scope(match, lookup)
-        walk_ = Walk(builder, self._ask(match), self.where)
+        walk_ = Walk(builder, self._ask(match), self.where, self.ops)
         results = walk_.equation(match.prepared, scope)
         if len(results) != len(match.roots):
             raise OprepError(
@@ -120,7 +121,7 @@ class Replacement:
         scope = {
             name: value for name, value in self._scope(match, lambda value: _Handle(value)).items()
         }
-        walk_ = Walk(_Probe(meta), self._ask(match), self.where)
+        walk_ = Walk(_Probe(meta), self._ask(match), self.where, self.ops)
         for key, expression in call.keywords:
             self._keyword_known(call, key, expression, scope, walk_)
         whole = not equation.statements and equation.results == (call,)
@@ -130,7 +131,7 @@ class Replacement:
             overloads = walk_.overloads(call)
         except OprepError as error:
             raise Refused(f"{error.message}; {error.help}") from error
-        if not whole or not all(isinstance(item, Name | Maybe | Rest) for item in call.arguments):
+        if not whole or not all(map(_needs_no_call, call.arguments)):
             return
         arguments, keywords = walk_.operands(call, scope)
         fitter = walk_.fitter(scope)
@@ -207,6 +208,15 @@ def _plain(value: Any, lookup: Lookup) -> Any:
     return lookup(value) if hasattr(value, "node") else value
 
 
+def _needs_no_call(expression: Expression) -> bool:
+    """Tell whether an argument is a name or a literal, so that nothing is computed for it."""
+    if isinstance(expression, ListOf):
+        return all(map(_needs_no_call, expression.items))
+    return isinstance(expression, Name | Maybe | Rest | Literal) or (
+        number_of(expression) is not None
+    )
+
+
 def _operands(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [item for one in value for item in _operands(one)]
@@ -248,6 +258,3 @@ def _label(rule: Rule) -> str:
     ]
     unique = list(dict.fromkeys(names))
     return ", ".join(unique[:3]) if unique else format_expression(target.results[0])
-
-
-__all__ = ["Replacement", "calls_of", "named", "operand"]

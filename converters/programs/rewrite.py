@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from oprep.converters.match import Match
 from oprep.converters.programs.builders import FxBuilder
@@ -200,10 +201,19 @@ class _Failed:
     replacement: Replacement
 
     def __call__(self, overload: OpOverload, error: Exception) -> Exception:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        op, where = key_of(overload), f"{self.match.site}, rule `{self.replacement.rule.name}`"
+        reason = " ".join(str(error).split())[:200]
+        if isinstance(error, _ShapeEnvGuardError):
+            return OprepError(
+                f"`{op}` would narrow the sizes that the program takes",
+                where,
+                ("its fake implementation decides by a size that is free", reason),
+                "write the op so that it does the same for every size",
+                ExitCode.VERIFICATION,
+            )
         return OprepError(
-            f"`{key_of(overload)}` does not take what the site gives it",
-            f"{self.match.site}, rule `{self.replacement.rule.name}`",
+            f"`{op}` does not take what the site gives it",
+            where,
             (f"its fake implementation raised {type(error).__name__}: {reason}",),
             "correct the op, or the call in `with`",
             ExitCode.VERIFICATION,
