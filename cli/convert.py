@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from oprep.converters.report import Report
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", show_default=False, help="The ONNX model to convert.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="The model to convert: .onnx, .pt2, or `file.py:factory`.",
+    ),
 ]
 
 
@@ -38,6 +43,12 @@ def convert(
     max_atol: options.MaxAtol = None,
     in_place: options.InPlace = False,
     strip_traces: options.StripTraces = False,
+    weights: options.Weights = None,
+    trust_model: options.TrustModel = False,
+    capture: options.Capture = "auto",
+    dynamic: options.Dynamic = [],  # noqa: B006
+    grad: options.Grad = None,
+    keep_traces: options.KeepTraces = False,
     timings: options.Timings = False,
     debug: options.Debug = False,
     timeout: options.Timeout = 120.0,
@@ -80,6 +91,12 @@ def convert(
             external_data_root=external_data_root,
             in_place=in_place,
             strip_traces=strip_traces,
+            keep_traces=keep_traces,
+            weights=weights,
+            trust_model=trust_model,
+            capture=capture,
+            dynamic=dynamic,
+            grad=grad,
             save_inputs=save_inputs,
             no_code=no_code,
             timings=timings,

@@ -17,7 +17,7 @@ Model = Annotated[
     typer.Argument(
         metavar="[MODEL]",
         show_default=False,
-        help="The ONNX model to look at; without it the shipped opsets are listed.",
+        help="The model to look at; without it the shipped opsets are listed.",
     ),
 ]
 
@@ -32,6 +32,12 @@ def list_ops(
     max_bytes: options.MaxBytes = None,
     external_data_root: options.ExternalRoot = None,
     no_code: options.NoCode = False,
+    inputs: options.Inputs = [],  # noqa: B006
+    weights: options.Weights = None,
+    trust_model: options.TrustModel = False,
+    capture: options.Capture = "auto",
+    dynamic: options.Dynamic = [],  # noqa: B006
+    timeout: options.Timeout = 120.0,
 ) -> Job:
     """List the ops of MODEL by domain, and what the rules would match or nearly match."""
     path = None if model is None else values.model_path(model)
@@ -51,6 +57,12 @@ def list_ops(
             max_bytes=max_bytes,
             external_data_root=external_data_root,
             no_code=no_code,
+            inputs=inputs,
+            weights=weights,
+            trust_model=trust_model,
+            capture=capture,
+            dynamic=dynamic,
+            timeout=timeout,
         )
 
     return Job(call, Wanted(json=json, quiet=quiet, debug=debug))

@@ -11,6 +11,14 @@ from oprep.cli.report_text import rule_lines
 from oprep.converters.report import ModelRecord, OpTable
 
 FEW_GRAPHS = 3
+KINDS = {
+    "pt2": "PyTorch exported program",
+    "torchscript": "TorchScript",
+    "pickle": "pickled PyTorch module",
+    "factory": "PyTorch module built by a factory",
+    "object": "PyTorch module",
+}
+"""What a model is, by the format that its record has."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,8 @@ def rule_text(table: OpTable) -> Iterator[str]:
 
 def model_line(model: ModelRecord) -> str:
     """Describe the model that was read in one line."""
+    if model.format != "onnx":
+        return f"{name(model.name)}: {count(model.nodes, 'node')}, {KINDS[model.format]}"
     versions = ", ".join(
         f"{name(domain or 'ai.onnx')} {version}" for domain, version in model.opsets
     )

@@ -15,6 +15,7 @@ _INPUTS = "Inputs"
 _VERIFY = "Verification"
 _OUTPUT = "Output and reports"
 _LIMITS = "Limits and safety"
+_TORCH = "PyTorch models"
 
 
 class GroupedHelp(TyperCommand):
@@ -48,6 +49,16 @@ def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> An
 Rules: TypeAlias = Annotated[
     list[Path],
     _option("--rules", "-r", metavar="FILE", help="Rule file (TOML); may be repeated."),
+]
+OpRules: TypeAlias = Annotated[
+    list[Path],
+    _option(
+        "--rules",
+        "-r",
+        metavar="FILE",
+        panel=_TORCH,
+        help="Rule file that names the code of CONVERTED's ops; may be repeated.",
+    ),
 ]
 Opsets: TypeAlias = Annotated[
     list[str],
@@ -100,8 +111,8 @@ Inputs: TypeAlias = Annotated[
         "--inputs",
         metavar="FILE",
         panel=_INPUTS,
-        help="Input set instead of generated ones: .npz, .safetensors or an ONNX test_data_set "
-        "folder; may be repeated.",
+        help="Input set instead of generated ones: .npz, .safetensors, an ONNX test_data_set "
+        "folder, or a .pt of tensors for PyTorch; may be repeated.",
     ),
 ]
 SaveInputs: TypeAlias = Annotated[
@@ -183,6 +194,53 @@ StripTraces: TypeAlias = Annotated[
 ]
 Timings: TypeAlias = Annotated[
     bool, _option("--timings", panel=_OUTPUT, help="Put the time taken into the report.")
+]
+KeepTraces: TypeAlias = Annotated[
+    bool,
+    _option("--keep-traces", panel=_TORCH, help="Keep the stack traces of a captured program."),
+]
+Weights: TypeAlias = Annotated[
+    Path | None,
+    _option(
+        "--weights",
+        metavar="FILE[:KEY]",
+        panel=_TORCH,
+        help="State dict for what a factory builds: .pt or .safetensors.",
+    ),
+]
+TrustModel: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--trust-model",
+        panel=_TORCH,
+        help="Let code inside the model file run, in a child process.",
+    ),
+]
+Capture: TypeAlias = Annotated[
+    str,
+    _option(
+        "--capture",
+        metavar="WAY",
+        panel=_TORCH,
+        help="How to capture a module: auto, export or trace.",
+    ),
+]
+Dynamic: TypeAlias = Annotated[
+    list[str],
+    _option(
+        "--dynamic",
+        metavar="DIM",
+        panel=_TORCH,
+        help="Let a dim vary, as `x:0=batch[1:64]`; may be repeated.",
+    ),
+]
+Grad: TypeAlias = Annotated[
+    bool | None,
+    _option(
+        "--grad/--no-grad",
+        panel=_TORCH,
+        help="Compare gradients, too; by default where parameters require them.",
+    ),
 ]
 MaxBytes: TypeAlias = Annotated[
     int | None,

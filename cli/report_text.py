@@ -21,7 +21,12 @@ from oprep.cli.figures import (
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
 
 _GOOD = (Verdict.PASS, Verdict.UNCHANGED)
-_NOUNS = {"sites_close": "site", "outputs_close": "output"}
+_NOUNS = {
+    "sites_close": "site",
+    "outputs_close": "output",
+    "gradients_close": "gradient",
+    "package_close": "package output",
+}
 _WIDEST = 40
 _FEW = 10
 """How many sites, near misses or failed checks are listed when nobody asked for all."""

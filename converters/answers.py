@@ -57,7 +57,9 @@ def answer(ended: Ended, model: str) -> Any:
             raise from_plain(value[REFUSED])
         return value
     if ended.outcome == "error":
-        raise RuntimeError(f"{ended.error} (while: {ended.began})\n{ended.trace}")
+        bug = RuntimeError(f"{ended.error}, while {ended.began or 'starting'}")
+        bug.add_note(ended.trace)
+        raise bug
     code = ExitCode.MODEL if ended.outcome == "crashed" else ExitCode.LIMIT
     raise OprepError(
         f"{ended.began or 'loading the model'} {STEPS[ended.outcome]}",

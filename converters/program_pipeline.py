@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from oprep.converters.code_files import CodeFile, read_code
-from oprep.converters.files import Content, write_text
+from oprep.converters.files import Content, holding, sniff_file, write_text
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
+from oprep.converters.program_calls import calls, stored
 from oprep.converters.program_host import (
     ChildHost,
     Host,
@@ -21,14 +23,18 @@ from oprep.converters.program_host import (
 )
 from oprep.converters.program_inputs import Given, open_inputs
 from oprep.converters.program_job import ProgramJob
-from oprep.converters.program_source import Source, open_source
+from oprep.converters.program_source import Source, is_factory, open_source
 from oprep.converters.program_verifying import verified_program
-from oprep.converters.program_writing import Candidate, candidate, write_program
+from oprep.converters.program_writing import DEFINITIONS, Candidate, candidate, write_program
 from oprep.converters.pt2.gate import Pt2, read_pt2
+from oprep.converters.pt2.ops import op_table
+from oprep.converters.pt2.ops import record as archive_record
 from oprep.converters.report import (
     FileRecord,
     MissRecord,
     ModelRecord,
+    OpCount,
+    OpTable,
     Report,
     RuleOutcome,
     SiteRecord,
@@ -53,7 +59,7 @@ class ProgramConversion:
     opsets: Sequence[Opset]
     records: list[FileRecord]
     code: Sequence[CodeFile]
-    given: Sequence[Given]
+    given: Sequence[Any]
     opening: dict[str, Any] = field(default_factory=dict)
     described: Mapping[str, Any] = field(default_factory=dict)
     sites: list[Mapping[str, Any]] = field(default_factory=list)
@@ -92,7 +98,8 @@ class ProgramConversion:
             "folder": self.host.place(self.code),
             "capture": self.job.capture,
             "dynamic": list(self.job.dynamic),
-            "given": [item.plain() for item in self.given],
+            "given": [item.plain() if isinstance(item, Given) else item for item in self.given],
+            "definitions": definitions_of(self.archive),
         }
         self.described = self.host.call("open_model", **self.opening)
 
@@ -122,19 +129,20 @@ def convert_program(job: ProgramJob) -> Report:
     code = read_code(opsets, CODE)
     records += [item.record() for item in code]
     with ExitStack() as stack:
-        conversion = _opened(job, opsets, records, code, stack)
+        conversion = opened(job, opsets, records, code, stack)
         return _converted(conversion, stack)
 
 
-def _opened(
+def opened(
     job: ProgramJob,
     opsets: Sequence[Opset],
     records: list[FileRecord],
     code: Sequence[CodeFile],
     stack: ExitStack,
 ) -> ProgramConversion:
+    """Read the model, start what will hold it, register the ops and capture it."""
     job.say("load")
-    given = open_inputs(job.inputs, max_bytes=job.max_bytes)
+    given = [*calls(job.inputs), *open_inputs(stored(job.inputs), max_bytes=job.max_bytes)]
     source: Source | None = None
     archive: Pt2 | None = None
     host: Host
@@ -172,6 +180,8 @@ def _converted(conversion: ProgramConversion, stack: ExitStack) -> Report:
         return report
     if conversion.sites:
         job.say("replace")
+        if job.verify:
+            conversion.host.call("check", gradients=job.grad is not False)
         conversion.host.call("rewrite")
     made_candidate: Candidate = candidate(conversion, stack)
     if not conversion.sites:
@@ -185,10 +195,49 @@ def _converted(conversion: ProgramConversion, stack: ExitStack) -> Report:
     return write_program(report, conversion, made_candidate)
 
 
+def definitions_of(archive: Pt2 | None) -> bytes:
+    """Give what an archive says of the custom ops that it calls; empty where it says nothing."""
+    if archive is None or DEFINITIONS not in archive.by_name:
+        return b""
+    return archive.read(DEFINITIONS)
+
+
 def plain_sites(sites: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Give the sites as a plan file has them."""
     keys = ("rule", "site", "region", "outputs", "nodes")
     return [{key: site[key] for key in keys} for site in sites]
+
+
+def list_program_ops(job: ProgramJob) -> OpTable:
+    """Do what `list_ops` does, for a model of PyTorch."""
+    if not job.rules and not job.opset and _is_path(job.model) and not is_factory(job.model):
+        listed = _listed(job)
+        if listed is not None:
+            return listed
+    opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
+    code = read_code(opsets, CODE)
+    with ExitStack() as stack:
+        conversion = opened(job, opsets, records, code, stack)
+        outcomes = conversion.plan() if opsets else ()
+        counts = tuple(
+            OpCount(item["op"], item["count"], tuple(item["dtypes"]), tuple(item["regions"]),
+                    tuple(item["rules"]))
+            for item in conversion.host.call("op_table")
+        )  # fmt: skip
+        return OpTable(conversion.record(), counts, outcomes)
+
+
+def _listed(job: ProgramJob) -> OpTable | None:
+    """Read the ops of an archive from its JSON, without torch; None for anything else."""
+    with holding(Path(job.model), max_bytes=job.max_bytes) as file:
+        if sniff_file(file) != "pt2":
+            return None
+        archive = read_pt2(file, job.max_bytes, trusted=True)
+        counts = tuple(
+            OpCount(op, count, tuple(dtypes), tuple(regions))
+            for op, (count, dtypes, regions) in op_table(archive).items()
+        )
+        return OpTable(archive_record(archive), counts)
 
 
 def _is_path(model: Any) -> bool:

@@ -25,7 +25,14 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
     start_original, start_artifact = conversion.host.starters()
     proof = prove_program(
         Opening(f"{TASKS}:original", opening),
-        Opening(f"{TASKS}:artifact", {**conversion.opening_of_ops(), "archive": made.data()}),
+        Opening(
+            f"{TASKS}:artifact",
+            {
+                **conversion.opening_of_ops(),
+                "name": "the converted program",
+                "archive": made.data(),
+            },
+        ),
         ProofOptions(
             settings.seed,
             settings.seconds,

@@ -19,7 +19,8 @@ from oprep.converters.sidecar import statement
 if TYPE_CHECKING:
     from oprep.converters.program_pipeline import ProgramConversion
 
-DEFINITIONS = "oprep.json"
+EXTRA_NAME = "oprep.json"
+DEFINITIONS = f"extra/{EXTRA_NAME}"
 """The extra file of an archive that says which custom ops it calls and what made it."""
 SAVED = "captured.pt2"
 
@@ -79,7 +80,7 @@ def _extra(conversion: ProgramConversion, definitions: bytes) -> dict[str, bytes
     held = json.loads(definitions)
     made = {"oprep": versions()["oprep"], "rules": rules_sha256(conversion.records)}
     text = json.dumps({**held, "made": made}, indent=1, sort_keys=True)
-    return {DEFINITIONS: text.encode()}
+    return {EXTRA_NAME: text.encode()}
 
 
 def write_program(report: Report, conversion: ProgramConversion, made: Candidate) -> Report:

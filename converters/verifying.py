@@ -22,7 +22,10 @@ from oprep.converters.frontends import onnx_model
 from oprep.converters.frontends.onnx_recount import recount
 from oprep.converters.frontends.onnx_sites import plan_of_sites
 from oprep.converters.given import check_given
+from oprep.converters.model_kind import is_program
 from oprep.converters.outputs_apart import Files, named, named_external, named_model
+from oprep.converters.program_calls import as_sets
+from oprep.converters.program_job import ProgramJob, a_mode
 from oprep.converters.prove import Proof, prove
 from oprep.converters.report import Report
 from oprep.converters.runs import Loadable
@@ -107,7 +110,7 @@ def verify(
     original: Any,
     converted: Any,
     *,
-    inputs: Sequence[Any] = (),
+    inputs: Any = (),
     seed: int = 0,
     timeout: float = 120.0,
     accept: Sequence[str] = (),
@@ -117,6 +120,13 @@ def verify(
     external_data_root: str | Path | None = None,
     save_inputs: str | Path | None = None,
     provenance: bool = False,
+    rules: Any = (),
+    weights: str | Path | None = None,
+    trust_model: bool = False,
+    capture: str = "auto",
+    dynamic: str | Sequence[str] = (),
+    grad: bool | None = None,
+    no_code: bool = False,
     timings: bool = False,
     also_written: Sequence[str | Path] = (),
     progress: Callable[[str], None] | None = None,
@@ -124,13 +134,17 @@ def verify(
     """Compare a converted model with its original, at the sites of its sidecar and end to end.
 
     Models are paths or `onnx.ModelProto`s. With `provenance` the hashes in the sidecar must be
-    those of the files. `also_written` are files that the caller will write (reports): they must
+    those of the files. For PyTorch models `rules` are rule files whose code the converted model
+    calls; `weights`, `trust_model`, `capture`, `dynamic` and `grad` are as in `convert`.
+    `also_written` are files that the caller will write (reports): they must
     be none of those that are read. Raise OprepError where the command would exit with another
     code than 0.
     """
     started = time.monotonic()
     say = progress or (lambda step: None)
-    inputs, accept = input_sets(inputs, "inputs"), several(accept, "accept")
+    torch_model = is_program(original)
+    inputs = input_sets(as_sets(inputs), "inputs", calls=torch_model)
+    accept = several(accept, "accept")
     max_bytes = a_size(max_bytes, "max_bytes")
     external_data_root = a_folder(external_data_root, "external_data_root")
     save_inputs = a_path(save_inputs, "save_inputs")
@@ -142,6 +156,16 @@ def verify(
     reports = tuple(path_of(item, "also_written") for item in also_written)
     files = Files((*models, *named("the input set", inputs)), reports=reports, saved=save_inputs)
     files.check()
+    if torch_model:
+        job = ProgramJob(
+            original, several(rules, "rules"), (), None, inputs, settings, True, False, None, None,
+            max_bytes, False, False, save_inputs, no_code, a_path(weights, "weights"), trust_model,
+            a_mode(capture), several(dynamic, "dynamic"), grad, say,
+        )  # fmt: skip
+        from oprep.converters.program_comparing import verify_program
+
+        report = verify_program(job, path_of(converted, "converted"), provenance=provenance)
+        return report.with_seconds(round(time.monotonic() - started, 3)) if timings else report
     say("load")
     before = onnx_model.open_model(original, max_bytes, external_data_root)
     after = onnx_model.open_model(converted, max_bytes, external_data_root)
@@ -150,7 +174,8 @@ def verify(
     sidecar = read_sidecar(after.path) if after.path is not None else None
     notes: list[str] = []
     if provenance:
-        _check_provenance(sidecar, before, after)
+        hashes = {**after.external_sha256(), after.name: after.sha256}
+        check_provenance(sidecar, after.name, hashes, before.name, before.sha256)
     plan = None
     if sidecar is None:
         notes.append("the converted model has no sidecar, so its outputs alone are compared")
@@ -190,6 +215,11 @@ def _notes_on_sites(
     if not sites and new:
         return [f"the sidecar records no sites, though the converted model has {', '.join(new[:3])}"
                 ", so the outputs alone are compared"]  # fmt: skip
+    return notes_on_tolerances(sites)
+
+
+def notes_on_tolerances(sites: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which tolerances are taken from a sidecar on trust."""
     places: dict[str, None] = {}
     for site in sites:
         if site.get("tolerance"):
@@ -200,32 +230,38 @@ def _notes_on_sites(
     return [f"tolerance taken from the sidecar: {place}" for place in places]
 
 
-def _check_provenance(
-    sidecar: Mapping[str, Any] | None, before: OnnxModel, after: OnnxModel
+def check_provenance(
+    sidecar: Mapping[str, Any] | None,
+    after: str,
+    hashes: Mapping[str, str],
+    before: str,
+    before_sha256: str,
 ) -> None:
-    """Refuse an artifact whose sidecar vouches for other files."""
+    """Refuse (exit 4) an artifact whose sidecar vouches for other files.
+
+    `hashes` are those of the artifact's files by name; `before` is the original.
+    """
     if sidecar is None:
         raise OprepError(
-            f"`{after.name}` has no sidecar",
-            sidecar_name(after.name),
+            f"`{after}` has no sidecar",
+            sidecar_name(after),
             help="convert again, or leave `--provenance` out",
             exit_code=ExitCode.VERIFICATION,
         )
-    hashes = {**after.external_sha256(), after.name: after.sha256}
     digests = set(sidecar["subject"].values())
     for name, now in hashes.items():
         if now not in digests:
             named = sidecar["subject"].get(name)
             said = named or next(iter(sidecar["subject"].values()), "nothing")
             raise _mismatch(name, after, f"sha256 {said[:16]}… in the sidecar, {now[:16]}… now")
-    if before.sha256 not in sidecar["inputs"].values():
-        raise _mismatch(before.name, after, f"sha256 {before.sha256[:16]}… is not among its inputs")
+    if before_sha256 not in sidecar["inputs"].values():
+        raise _mismatch(before, after, f"sha256 {before_sha256[:16]}… is not among its inputs")
 
 
-def _mismatch(name: str, after: OnnxModel, note: str) -> OprepError:
+def _mismatch(name: str, after: str, note: str) -> OprepError:
     return OprepError(
         f"`{name}` is not what the sidecar vouches for",
-        sidecar_name(after.name),
+        sidecar_name(after),
         (note,),
         "convert again from the original",
         ExitCode.VERIFICATION,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from oprep.converters.match import Match
 from oprep.converters.plan import Plan
 from oprep.converters.planfile import planned as planned_site
 from oprep.converters.programs.conversion import ProgramConversion
-from oprep.converters.programs.definitions import write
+from oprep.converters.programs.definitions import Definition, write
+from oprep.converters.programs.graph import TorchGraph
 from oprep.converters.programs.ops import Installed
 from oprep.converters.programs.program import Program
 from oprep.converters.programs.subject import Site, Subject
@@ -24,13 +25,15 @@ from oprep.opsets.rule import Opset
 class Session:
     """One conversion from capture to artifact; lives in the process that holds the program.
 
-    `given` says that the examples of the program are input sets of the user.
+    `given` says that the examples of the program are input sets of the user; `described_ops` are
+    the custom ops that its archive describes.
     """
 
     program: Program
     opsets: tuple[Opset, ...] = ()
     installed: Sequence[Installed] = ()
     given: bool = False
+    described_ops: Mapping[str, Definition] = field(default_factory=dict)
     conversion: ProgramConversion | None = None
     plan: Plan | None = None
     matches: Sequence[Match] = ()
@@ -70,6 +73,28 @@ class Session:
         self.matches = [self.plan.matches[position] for position in positions]
         return {"rules": [asdict(item) for item in self.plan.for_matches(self.matches)]}
 
+    def op_table(self) -> list[dict[str, Any]]:
+        """Count the ops of all graphs, with dtypes of their first results, graphs and rules."""
+        graph = self.conversion.graph if self.conversion else TorchGraph(self.program.exported)
+        rules: dict[str, set[str]] = {}
+        for match in self.matches:
+            for node in match.nodes:
+                rules.setdefault(match.view.region.ops[node], set()).add(match.rule.name)
+        found: dict[str, tuple[int, set[str], set[str]]] = {}
+        for view in graph.views:
+            for op, nodes in view.region.by_op.items():
+                count, dtypes, regions = found.get(op, (0, set(), set()))
+                for node in nodes:
+                    for value in view.region.outputs[node][:1]:
+                        dtypes.update(kind for kind in view.dtypes(value) if kind)
+                regions.add(view.region.label or "main")
+                found[op] = (count + len(nodes), dtypes, regions)
+        return [
+            {"op": op, "count": count, "dtypes": sorted(dtypes), "regions": sorted(regions),
+             "rules": sorted(rules.get(op, ()))}
+            for op, (count, dtypes, regions) in sorted(found.items())
+        ]  # fmt: skip
+
     def definitions(self) -> bytes:
         """Write down the custom ops that the converted program calls, for its archive."""
         assert self.exported is not None
@@ -80,7 +105,9 @@ class Session:
             for node in module.graph.nodes
             if isinstance(node.target, torch._ops.OpOverload)
         }
-        known = {name: item for each in self.installed for name, item in each.definitions.items()}
+        known = dict(self.described_ops)
+        for each in self.installed:
+            known |= each.definitions
         return write([item for name, item in known.items() if name in called])
 
     def result(self) -> ExportedProgram:

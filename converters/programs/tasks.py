@@ -16,9 +16,16 @@ from oprep.converters.answers import REFUSED, answering, from_plain
 from oprep.converters.dynamic_dims import parse_dynamic
 from oprep.converters.program_inputs import Given
 from oprep.converters.program_source import Source
+from oprep.converters.programs import definitions
 from oprep.converters.programs.archive import loaded
 from oprep.converters.programs.capture import capture
+from oprep.converters.programs.contract import check_contract
+from oprep.converters.programs.definitions import Definition
+from oprep.converters.programs.graph import TorchGraph
+from oprep.converters.programs.loading import DEFINITIONS as definitions_name
+from oprep.converters.programs.loading import register
 from oprep.converters.programs.ops import Installed, install
+from oprep.converters.programs.recorded_sites import recorded_sites
 from oprep.converters.programs.serial import model_json, saved
 from oprep.converters.programs.session import Session
 from oprep.converters.programs.subject import Subject
@@ -35,7 +42,8 @@ _sessions: dict[str, Session] = {}
 def open_model(payload: Payload, say: Say) -> dict[str, Any]:
     """Register the ops of the rules, then capture the model; keep both under `key`."""
     opsets = [_opset(item) for item in payload["opsets"]]
-    say("registering the ops of the rules")
+    say("registering the custom ops")
+    known = registered(payload.get("definitions") or b"")
     folder = Path(payload["folder"]) if payload["folder"] else None
     installed = _installed(opsets, payload["code"], folder)
     given = payload["model"]
@@ -46,9 +54,11 @@ def open_model(payload: Payload, say: Say) -> dict[str, Any]:
         source,
         mode=payload["capture"],
         dynamic=parse_dynamic(payload["dynamic"]),
-        given=tuple(Given.of(item) for item in payload["given"]),
+        given=tuple(
+            Given.of(item) if isinstance(item, Mapping) else item for item in payload["given"]
+        ),
     )
-    opened = Session(program, tuple(opsets), installed, bool(payload["given"]))
+    opened = Session(program, tuple(opsets), installed, bool(payload["given"]), known)
     _sessions[payload["key"]] = opened
     return opened.described()
 
@@ -58,6 +68,13 @@ def plan(payload: Payload, say: Say) -> dict[str, Any]:
     """Match the rules."""
     say("matching")
     return session(payload).planned(explain=payload["explain"])
+
+
+@answering
+def op_table(payload: Payload, say: Say) -> list[dict[str, Any]]:
+    """Count the ops of the program, with the rules that would replace them."""
+    say("counting ops")
+    return session(payload).op_table()
 
 
 @answering
@@ -71,6 +88,14 @@ def rewrite(payload: Payload, say: Say) -> dict[str, Any]:
     """Carry the plan out; the program that comes of it stays here."""
     say("replacing")
     session(payload).rewritten()
+    return {}
+
+
+@answering
+def check(payload: Payload, say: Say) -> dict[str, Any]:
+    """Hold the custom ops of the sites to their contracts."""
+    say("trying the custom ops")
+    check_contract(session(payload).subject(), say, gradients=payload["gradients"])
     return {}
 
 
@@ -107,12 +132,37 @@ def original(payload: Payload, say: Say) -> Subject:
 
 
 def artifact(payload: Payload, say: Say) -> ExportedProgram:
-    """Load what will be written, its ops registered as the rules have them."""
+    """Load an archive, its ops registered as the rules have them and as it says itself."""
     opsets = [_opset(item) for item in payload["opsets"]]
     folder = Path(payload["folder"]) if payload["folder"] else None
     _installed(opsets, payload["code"], folder)
-    return loaded(Source("pt2", "the converted program", Path("converted.pt2"),
-                         payload["archive"]))  # fmt: skip
+    registered(payload.get("definitions") or b"")
+    source = Source("pt2", payload["name"], Path(payload["name"]), payload["archive"])
+    return loaded(source)
+
+
+def compared(payload: Payload, say: Say) -> Subject:
+    """Capture the original of a comparison, with the sites that a sidecar records."""
+    converted = artifact(payload["converted"], say) if payload["sites"] else None
+    if payload["key"] not in _sessions:
+        answered = open_model(payload, say)
+        if REFUSED in answered:
+            raise from_plain(answered[REFUSED])
+    found = session(payload)
+    sites = ()
+    if converted is not None:
+        graph = TorchGraph(found.program.exported)
+        sites = recorded_sites(graph, converted, payload["sites"])
+    return Subject(found.program, sites, found.program.examples if found.given else ())
+
+
+def registered(data: bytes) -> dict[str, Definition]:
+    """Register the ops that an archive describes as data; give all that it describes."""
+    if not data:
+        return {}
+    found = definitions.read(data, definitions_name)
+    register(found, None)
+    return {item.name: item for item in found}
 
 
 @answering

@@ -1,0 +1,85 @@
+"""`verify` for PyTorch models: an original against a converted archive, sites of its sidecar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from oprep.converters.code_files import read_code
+from oprep.converters.files import Content, read
+from oprep.converters.program_job import ProgramJob
+from oprep.converters.program_pipeline import (
+    CODE,
+    ProgramConversion,
+    definitions_of,
+    opened,
+)
+from oprep.converters.program_proof import ProofOptions, prove_program
+from oprep.converters.program_sides import Opening
+from oprep.converters.pt2.gate import Pt2, read_pt2
+from oprep.converters.pt2.ops import record as archive_record
+from oprep.converters.report import Report
+from oprep.converters.rules import load_rules
+from oprep.converters.settings import versions
+from oprep.converters.sidecar import read_sidecar
+from oprep.converters.verdicts import verified
+from oprep.converters.verifying import check_provenance, notes_on_tolerances, save_sets
+
+TASKS = "oprep.converters.programs.tasks"
+Sidecar = Mapping[str, Any]
+
+
+def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Report:
+    """Prove a converted archive against its original; raise (exit 4) where it does not hold."""
+    opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
+    code = read_code(opsets, CODE)
+    content = read(converted, max_bytes=job.max_bytes)
+    after = read_pt2(content, job.max_bytes, trusted=job.trust_model)
+    with ExitStack() as stack:
+        conversion = opened(job, opsets, records, code, stack)
+        sidecar = read_sidecar(content.path)
+        if provenance:
+            check_provenance(sidecar, content.path.name, {content.path.name: content.sha256},
+                             conversion.name, conversion.sha256)  # fmt: skip
+        sites, notes = _sites(conversion, content, sidecar)
+        proof = prove_program(
+            Opening(f"{TASKS}:compared", {**conversion.opening, "key": conversion.host.key,
+                                          "sites": sites, "converted": _archive(conversion, after,
+                                                                                content)}),
+            Opening(f"{TASKS}:artifact", _archive(conversion, after, content)),
+            ProofOptions(job.settings.seed, job.settings.seconds, None, job.settings.max_rtol,
+                         job.settings.max_atol, job.grad, *conversion.host.starters()),
+            job.say,
+        )  # fmt: skip
+        if job.save_inputs is not None:
+            save_sets(proof, job.save_inputs)
+        made = {**versions(), "torch": conversion.described["torch"]}
+        report = Report("verify", "failed", conversion.record(), archive_record(after),
+                        checks=proof.checks, inputs=proof.inputs,
+                        notes=(*conversion.described["notes"], *notes, *proof.notes),
+                        versions=made, seed=job.settings.seed)  # fmt: skip
+        return verified(report, proof, job.settings, content.path.name)
+
+
+def _archive(conversion: ProgramConversion, after: Pt2, content: Content) -> dict[str, Any]:
+    return {
+        **conversion.opening_of_ops(),
+        "name": content.path.name,
+        "archive": content.data,
+        "definitions": definitions_of(after),
+    }
+
+
+def _sites(
+    conversion: ProgramConversion, content: Content, sidecar: Sidecar | None
+) -> tuple[Sequence[Mapping[str, Any]], list[str]]:
+    """Take the sites of a sidecar that vouches for these very files; else say why not."""
+    if sidecar is None:
+        return (), ["the converted model has no sidecar, so its outputs alone are compared"]
+    if content.sha256 not in sidecar["subject"].values():
+        return (), ["the sidecar is of other bytes, so the outputs alone are compared"]
+    known = {conversion.source.sha256} if conversion.source is not None else set()
+    if not known & set(sidecar["inputs"].values()) and conversion.source is not None:
+        return (), ["the sidecar is of another original, so the outputs alone are compared"]
+    return sidecar["sites"], notes_on_tolerances(sidecar["sites"])
