@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from oprep.converters import magnitudes
 from oprep.converters.advice import Found, advised, odd_tolerances, with_advice
 from oprep.converters.causes import CANDIDATE, ORIGINAL, blamed
 from oprep.converters.checks import outputs_close
@@ -29,6 +30,9 @@ from oprep.opsets.rule import Tolerance
 OUTPUTS = outputs_close.NAME
 THREADS = 4
 """Threads of the run that measures noise; all others have one."""
+
+TINY = 1e-30
+"""Less than a unit in the last place of any dtype: a run moves its inputs by some of those then."""
 
 GRADIENT_SETS = 4
 GRACE = 10.0
@@ -220,6 +224,23 @@ class _Proving:
         loosest = tolerances.loosest(*asked)
         return tolerances.clamp(loosest, self.options.max_rtol, self.options.max_atol)
 
+    @property
+    def coarsest(self) -> Tolerance:
+        """The relative precision of the coarsest dtype that a site gives."""
+        names = {name for site in self.sites for name in site.dtypes}
+        return max((tolerances.by_dtype(n) for n in names), default=tolerances.EXACT,
+                   key=lambda item: item.rtol)  # fmt: skip
+
+    def asked_of(self, name: str, ran: Mapping[str, Mapping[str, Any]]) -> Tolerance | None:
+        """Give what is asked of an output: behind a coarser site it is as coarse as that."""
+        coarse, arrays = self.coarsest.rtol, [a for row in ran.values() for a in row[name]]
+        kinds = {magnitudes.dtype_name(a) for a in arrays if magnitudes.kind(a) != "exact"}
+        if not kinds or all(coarse <= tolerances.by_dtype(kind).rtol for kind in kinds):
+            return self.asked
+        sizes = [size for a in arrays if (size := magnitudes.scale(a).rms)]
+        behind = Tolerance(coarse, coarse * min(sizes, default=0.0))
+        return behind if self.asked is None else tolerances.loosest(behind, self.asked)
+
     def outputs(self) -> list[CheckResult]:
         """Compare outputs, and buffers that a run changes, over all sets of the whole program."""
         self.say("running the converted program")
@@ -279,12 +300,13 @@ class _Proving:
     def result(self, name: str, sides: Sequence[Any], sets: Sequence[InputSet]) -> CheckResult:
         """Compare one output; sets that amplify rounding are left out where others tell more."""
         rows = cast(Any, tuple(sides))
-        result, found = outputs_close.result_of(name, rows, sets, self.asked)
+        asked = self.asked_of(name, rows[0])
+        result, found = outputs_close.result_of(name, rows, sets, asked)
         if result.verdict is Verdict.NOT_DETERMINISTIC and result.noise:
-            each = {s.name: outputs_close.result_of(name, rows, [s], self.asked)[0] for s in sets}
+            each = {s.name: outputs_close.result_of(name, rows, [s], asked)[0] for s in sets}
             quiet = [s for s in sets if each[s.name].verdict is not Verdict.NOT_DETERMINISTIC]
             if any(each[s.name].verdict in (Verdict.PASS, Verdict.FAIL) for s in quiet):
-                result, found = outputs_close.result_of(name, rows, quiet, self.asked)
+                result, found = outputs_close.result_of(name, rows, quiet, asked)
                 left = ", ".join(f"`{s.name}`" for s in sets if s not in quiet)
                 self.note(f"output `{name}` of the original is nothing but rounding in {left}")
         self.found += found
@@ -294,6 +316,7 @@ class _Proving:
         """Compare the gradients to inputs and parameters, end to end."""
         self.say("comparing gradients")
         results: dict[str, CheckResult] = {}
+        unit = max(self.coarsest.rtol / 2, TINY)
         for item in self.sets:
             if not item.gradients:
                 continue
@@ -308,7 +331,8 @@ class _Proving:
                 if after.verdict is Verdict.CANNOT_RUN:
                     trouble = replace(trouble, verdict=Verdict.FAIL)
                 return [CheckResult(GRADIENTS, "all", trouble.verdict, detail=trouble.detail)]
-            moved = [self.go(self.before, item, gradients=True, aside=way) for way in (1.0, -1.0)]
+            moved = [self.go(self.before, item, gradients=True, aside=way)
+                     for way in (unit, -unit)]  # fmt: skip
             for name in before["gradients"]:
                 sides = self.sides(name, before, after, moved)
                 results[name] = worse(results.get(name), self.gradient(name, sides, item))

@@ -47,6 +47,7 @@ class ProgramSite:
     tolerance: Tolerance | None
     gradient: str
     region: str
+    dtypes: tuple[str, ...] = ()
 
     @staticmethod
     def from_plain(data: Mapping[str, Any]) -> ProgramSite:
@@ -54,7 +55,7 @@ class ProgramSite:
         asked = data["tolerance"]
         tolerance = None if asked is None else Tolerance(*asked)
         return ProgramSite(data["name"], data["label"], data["rule"], tolerance, data["gradient"],
-                           data["region"])  # fmt: skip
+                           data["region"], tuple(data["dtypes"]))  # fmt: skip
 
 
 @dataclass

@@ -10,6 +10,7 @@ import torch
 from oprep.converters.program_proof import ProofOptions, prove_program
 from oprep.converters.program_sides import InProcess, Opening
 from oprep.converters.programs.conversion import ProgramConversion
+from oprep.converters.programs.ops import install
 from oprep.converters.programs.program import Example, Program
 from oprep.converters.programs.subject import Site, Subject
 from oprep.converters.prove import Proof
@@ -39,7 +40,9 @@ def subject(
     rewritten: bool = True,
 ) -> tuple[Subject, Any]:
     """Plan a conversion; give the subject of its proof, and the converted program."""
-    conversion = ProgramConversion(found, [load_opset("format = 1\n" + rules, "rules")])
+    opset = load_opset("format = 1\n" + rules, "rules")
+    install(opset.ops, {})
+    conversion = ProgramConversion(found, [opset])
     matches = conversion.plan().matches
     assert matches, "no rule matched"
     sites = tuple(

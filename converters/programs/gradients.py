@@ -63,7 +63,7 @@ def compare_gradients(record: Record, evaluate: Evaluate, wanted: Wanted) -> lis
         return [failed(f"{LOST}: {words(error)}")]
     if wanted.kind == OWN:
         return [compare_own(_sides(record, name, before, after)) for name in before]
-    moved = [_original(record, upstream, sign, wanted.seed) for sign in (1.0, -1.0)]
+    moved = [_original(record, upstream, way, wanted.seed) for way in (TINY, -TINY)]
     return [
         compare_same(_sides(record, name, before, after, *moved), wanted.tolerance)
         for name in before
@@ -154,6 +154,9 @@ def _sides(record: Record, name: str, *found: Back) -> Sides:
     rms = max((magnitudes.scale(item).rms for item in upstream), default=0.0)
     return Sides(name, one, other, moved, (rms, magnitudes.largest_ulp(upstream)))
 
+
+TINY = 1e-30
+"""To move by: less than a unit in the last place of any dtype, so by some of those."""
 
 STEP = 1e-5
 SLOPE_RTOL, SLOPE_ATOL = 1e-4, 1e-8

@@ -32,7 +32,7 @@ from oprep.converters.programs.gradients import (
 )
 from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.recording import Place, Record, Recorder, copied
+from oprep.converters.programs.recording import Place, Record, Recorder, copied, picked
 from oprep.converters.programs.running import (
     Runner,
     Setting,
@@ -44,7 +44,7 @@ from oprep.converters.programs.running import (
 )
 from oprep.converters.programs.running import named_outputs as named
 from oprep.converters.programs.subject import Site, Subject
-from oprep.converters.programs.tensors import to_array
+from oprep.converters.programs.tensors import dtype_name, to_array
 from oprep.converters.programs.travel import from_plain, to_plain
 from oprep.converters.report import Verdict
 from oprep.opsets.rule import Tolerance
@@ -93,6 +93,13 @@ def open_program(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
     }
 
 
+def _dtypes(site: Site) -> set[str]:
+    """Name the dtypes of what a site gives."""
+    made = [root.node.meta.get("val") for root in site.match.roots]
+    each = [picked(value, root) for value, root in zip(made, site.match.roots, strict=True)]
+    return {dtype_name(item.dtype) for item in each if isinstance(item, Tensor)}
+
+
 def _subject(found: Any, what: str) -> Subject:
     if isinstance(found, Subject):
         return found
@@ -124,6 +131,7 @@ def _told(site: Site) -> dict[str, Any]:
         "rule": rule.name,
         "tolerance": None if tolerance is None else (tolerance.rtol, tolerance.atol),
         "gradient": rule.gradient,
+        "dtypes": sorted(_dtypes(site)),
         "region": " in ".join(str(step[-1]) for step in reversed(region.path)),
     }
 

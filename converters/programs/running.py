@@ -6,6 +6,7 @@ is to be written. So no run here touches them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class Ran:
 class Setting:
     """How to run: seed of the generator, threads, whether oneDNN may be used.
 
-    `aside` moves what asks for a gradient by some units in the last place, up or down.
+    `aside` moves what asks for a gradient by this part of it, up or down.
     """
 
     seed: int = 0
@@ -244,15 +245,16 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
 
 
 STEPS_ASIDE = 8
-"""By how many units in the last place values are moved to find kinks and noise."""
+"""By how many units in the last place values are moved to find kinks and noise, at least."""
 
 
 def aside(tensor: Tensor, move: float, seed: int) -> Tensor:
-    """Move every element by some units in the last place, each in a direction of its own."""
+    """Move every element by a part `move` of it or more, each in a direction of its own."""
     info = torch.finfo(tensor.dtype)
+    step = math.copysign(max(abs(move), STEPS_ASIDE * info.eps), move)
     sign = torch.sign(drawn_like(tensor.detach().real, seed))
     size = tensor.detach().abs().clamp(min=info.tiny / info.eps)
-    return tensor + (move * STEPS_ASIDE * info.eps * sign * size).to(tensor.dtype)
+    return tensor + (step * sign * size).to(tensor.dtype)
 
 
 def back(
