@@ -90,10 +90,10 @@ def first_forbidden(data: IO[bytes], more: Collection[str] = ()) -> Found | None
         if name == "GLOBAL" or name == "INST":
             if name == "INST" or not (argument in IMPORTS or argument in more):
                 return Found(str(argument).replace(" ", "."), True)
-        elif name == "STACK_GLOBAL":
+        elif name == "STACK_GLOBAL" and " ".join(texts[-2:]) not in IMPORTS:
             return Found(".".join(texts[-2:]), True)
-        elif name not in OPCODES and opcode is None:
-            opcode = Found(name, False)
+        elif name not in OPCODES:
+            opcode = opcode or Found(name, False)
         _remember(name, argument, texts, memo)
     return opcode
 

@@ -113,7 +113,7 @@ def _float(value: Any, report: Report) -> None:
 
 
 def _dtype(value: Any, report: Report) -> None:
-    if isinstance(value, bool) or value not in DTYPES:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in DTYPES:
         raise Misshapen(f"is `{_shown(value)}`, not a dtype")
 
 
