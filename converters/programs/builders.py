@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,8 +12,19 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, Node
+from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.utils._pytree import tree_map
+
+
+def sizes_of_one_are_like_others() -> AbstractContextManager[Any]:
+    """Let torch decide questions such as `size == 1` of a free dim in general, not by its hint.
+
+    Broadcasting asks them of every dim whose range begins at 1; answered by the hint they look like
+    a narrowing of that range.
+    """
+    patched: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)
+    return patched
 
 
 class Builder(Protocol):
@@ -103,7 +114,7 @@ class FxBuilder:
                 return overload(*values[0], **values[1])
             env = self.mode.shape_env
             fixed = nullcontext() if env is None else env.error_on_new_guards()
-            with self.mode, torch.no_grad(), fixed:
+            with self.mode, torch.no_grad(), fixed, sizes_of_one_are_like_others():
                 result = overload(*values[0], **values[1])
             if env is not None:
                 found = compute_unbacked_bindings(env, result)

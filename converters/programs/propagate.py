@@ -1,0 +1,86 @@
+"""Run a whole program on fake tensors and compare every value with what the graph declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves, tree_map
+
+from oprep.converters.programs.builders import sizes_of_one_are_like_others
+from oprep.converters.programs.copying import fake_mode
+from oprep.converters.programs.declared import difference
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One node whose op gives something else than the graph declares."""
+
+    node: str
+    op: str
+    declared: str
+    found: str
+
+
+def propagate_all(exported: ExportedProgram) -> list[Difference]:
+    """Compare what each op of a program gives with what is declared; give every difference.
+
+    Each op is fed with the declared values of what it reads, so that one wrong op is one
+    difference. Nothing runs on data, and nothing of the program changes.
+    """
+    found: list[Difference] = []
+    mode = fake_mode(exported.graph_module)
+    for label, module in _graphs(exported.graph_module, ""):
+        for node in module.graph.nodes:
+            if isinstance(node.target, torch._ops.OpOverload) and "val" in node.meta:
+                found += _differences(label, node, mode)
+    return found
+
+
+def _graphs(module: GraphModule, label: str) -> Iterator[tuple[str, GraphModule]]:
+    yield label, module
+    for name, child in module.named_children():
+        if isinstance(child, GraphModule):
+            yield from _graphs(child, f"{label}{name}: ")
+
+
+def _differences(label: str, node: Node, mode: Any) -> Iterator[Difference]:
+    overload: Any = node.target
+    name = f"{label}{node.name}"
+    env = getattr(mode, "shape_env", None)
+    args, kwargs = tree_map(lambda item: _value(node, item), (node.args, node.kwargs))
+    try:
+        fresh = nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
+        guarded = nullcontext() if env is None else env.error_on_new_guards()
+        general = sizes_of_one_are_like_others()
+        with mode or nullcontext(), torch.no_grad(), fresh, guarded, general:
+            result = overload(*args, **kwargs)
+    except Exception as error:  # whatever the fake implementation raises is the finding
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        yield Difference(name, str(overload), "a value", text)
+        return
+    declared, made = tree_leaves(node.meta["val"]), tree_leaves(result)
+    if len(declared) != len(made):
+        counts = f"{len(declared)} results", f"{len(made)} results"
+        yield Difference(name, str(overload), *counts)
+        return
+    for one, other in zip(declared, made, strict=True):
+        differs = difference(one, other)
+        if differs is not None:
+            yield Difference(name, str(overload), *differs)
+
+
+def _value(node: Node, item: Any) -> Any:
+    if not isinstance(item, Node):
+        return item
+    if "val" in item.meta or item.op != "get_attr":
+        return item.meta.get("val")
+    held: Any = node.graph.owning_module
+    for part in str(item.target).split("."):
+        held = getattr(held, part)
+    return held
