@@ -331,11 +331,12 @@ class _Proof:
             for record in site.records:
                 self.say(site.said)
                 evaluate = site.site.evaluate
-                site.back += compare_gradients(record, evaluate, site.wanted)
+                found = compare_gradients(record, evaluate, site.wanted)
                 if self.slopes and site.wanted.kind == SAME and not record.place.draws:
-                    wrong = slope_differs(record, evaluate, site.wanted.seed)
-                    if wrong:
-                        site.back.append(failed(wrong))
+                    right = all(item.verdict is not Verdict.FAIL for item in found)
+                    wrong = slope_differs(record, evaluate, site.wanted.seed) if right else ""
+                    found = [*found, failed(wrong)] if wrong else found
+                site.back += found
             site.records.clear()
 
 
