@@ -320,7 +320,10 @@ class Walk:
         """Make a call, and the constants that it needs before it."""
         tensors = [item for item in _flat(fitted.arguments) if self.is_tensor(item)]
         tensors += [item for item in _flat(fitted.keywords.values()) if self.is_tensor(item)]
-        like = self.builder.value(tensors[0]) if tensors else None
+        known = [self.builder.value(item) for item in tensors]
+        # a condition says nothing about the dtype of what is chosen by it
+        like = next((item for item in known if item.dtype != torch.bool), None)
+        like = known[0] if like is None and known else like
         stays = bool(tensors) and key_of(fitted.overload) in WRAPPED
 
         def settled(item: Any) -> Any:
