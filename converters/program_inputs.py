@@ -47,7 +47,8 @@ def open_inputs(
     found: list[Given] = []
     for item in inputs:
         if isinstance(item, Mapping):
-            found.append(Given(f"given {len(found) + 1}", dict(item)))
+            arrays: dict[str | int, Any] = {name: array for name, array in item.items()}
+            found.append(Given(f"given {len(found) + 1}", arrays))
         elif item.is_dir():
             found += [_arrays(source) for source in read_input_set(item, max_bytes=max_bytes)]
         else:

@@ -27,12 +27,16 @@ TRUST = "export it to `.pt2`, or pass `--trust-model` if the file is yours"
 
 @dataclass(frozen=True)
 class Weights:
-    """The bytes of a weights file, and the key in it of the state dict, if one was named."""
+    """The bytes of a weights file, and the key in it of the state dict, if one was named.
+
+    Code in it runs only where it is `trusted`; else it may hold no more than tensors.
+    """
 
     name: str
     data: bytes
     sha256: str
     key: str = ""
+    trusted: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ def open_source(
     that nobody trusted, exit 2 for options that do not go together.
     """
     if is_factory(model):
-        return _factory(str(model), weights, no_code, max_bytes)
+        _require_name(str(model), no_code)
+        loaded = None if weights is None else open_weights(weights, max_bytes, trusted=trust_model)
+        return _factory(str(model), loaded, max_bytes)
     content = read(Path(model), max_bytes=max_bytes)
     return file_source(content, weights=weights, trust_model=trust_model)
 
@@ -136,8 +142,8 @@ def file_source(
     return Source(kind, content.path.name, content.path, content.data, content.sha256)
 
 
-def _factory(text: str, weights: str | Path | None, no_code: bool, max_bytes: int | None) -> Source:
-    before, _, attribute = text.rpartition(":")
+def _require_name(text: str, no_code: bool) -> None:
+    attribute = text.rpartition(":")[2]
     if no_code:
         raise OprepError(
             f"`{text}` is code that would have to run",
@@ -154,17 +160,22 @@ def _factory(text: str, weights: str | Path | None, no_code: bool, max_bytes: in
             help=HOW_TO_NAME,
             exit_code=ExitCode.USAGE,
         )
-    loaded = None if weights is None else open_weights(weights, max_bytes)
+
+
+def _factory(text: str, weights: Weights | None, max_bytes: int | None) -> Source:
+    before, _, attribute = text.rpartition(":")
     if not before.endswith(".py"):
         folder = Path.cwd()
-        return Source("factory", text, folder, module=before, attribute=attribute, weights=loaded)
+        return Source("factory", text, folder, module=before, attribute=attribute, weights=weights)
     content = read(Path(before), max_bytes=max_bytes)
     path = content.path.resolve()
     name = f"{path.name}:{attribute}"
-    return Source("factory", name, path, content.data, content.sha256, "", attribute, loaded)
+    return Source("factory", name, path, content.data, content.sha256, "", attribute, weights)
 
 
-def open_weights(weights: str | Path, max_bytes: int | None = None) -> Weights:
+def open_weights(
+    weights: str | Path, max_bytes: int | None = None, *, trusted: bool = False
+) -> Weights:
     """Read a weights file, `ckpt.pt` or `ckpt.pt:model.state` with the key of the state dict."""
     path, key = Path(weights), ""
     if not path.exists() and ":" in path.name:
@@ -179,9 +190,9 @@ def open_weights(weights: str | Path, max_bytes: int | None = None) -> Weights:
             help="give a state dict saved by `torch.save`, or `.safetensors`",
             exit_code=ExitCode.MODEL,
         )
-    if found != "safetensors":
+    if found != "safetensors" and not trusted:
         _require_data(content, pickled(content))
-    return Weights(path.name, content.data, content.sha256, key)
+    return Weights(path.name, content.data, content.sha256, key, trusted)
 
 
 def _require_data(content: Content, inside: Pickled) -> None:
@@ -189,7 +200,7 @@ def _require_data(content: Content, inside: Pickled) -> None:
         raise OprepError(
             f"`{content.path.name}` holds more than tensors: loading it would run code",
             where=f"{content.path}, PyTorch pickle that names `{inside.foreign[0]}`",
-            help="save only `module.state_dict()`, or as `.safetensors`",
+            help="save only `module.state_dict()`, or pass `--trust-model` if the file is yours",
             exit_code=ExitCode.UNTRUSTED,
         )
 

@@ -16,7 +16,9 @@ from torch.export import ExportedProgram
 from oprep.converters.dynamic_dims import OPTION, DynamicDim
 from oprep.converters.program_inputs import Given
 from oprep.converters.program_source import Source
+from oprep.converters.programs import tracing
 from oprep.converters.programs.archive import loaded
+from oprep.converters.programs.example_sets import example_sets
 from oprep.converters.programs.exporting import refused
 from oprep.converters.programs.factory import build
 from oprep.converters.programs.given_calls import bound_to_program
@@ -32,7 +34,7 @@ from oprep.converters.programs.module_capture import (
 )
 from oprep.converters.programs.pickles import script, unpickled
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.torchscript import script_module, script_signature
+from oprep.converters.programs.torchscript import reloaded, script_module, script_signature
 from oprep.opsets.errors import ExitCode, OprepError
 
 MODES = ("auto", "export", "trace")
@@ -99,16 +101,19 @@ def _script(model: torch.jit.ScriptModule, name: str, format: str, wanted: Wante
         _refuse_mode(name, "it was traced or scripted already")
     signature = script_signature(model)
     example = separate(call_of(None, signature, name, format, (), wanted), model)
-    module = script_module(model, example, name)
+    module = script_module(reloaded(model) if format == "object" else model, example, name)
     subject = Subject(module, name, example)
     try:
-        exported, free = export_as_wanted(subject, wanted, strict=False, copied=lambda it: it)
+        exported = export_as_wanted(subject, wanted, strict=False, copied=lambda it: it)
     except OprepError:
         raise
     except Exception as error:  # torch's errors have no common type
         raise refused(name, error, "") from error
     original = Subject(model, name, example)
-    return finished(original, exported, free, (format, "export"), (), wanted, ())
+    program = finished(original, exported, (format, "export"), (), wanted, ())
+    others = [item for item in example_sets(replace(program, examples=()), (), 1) if item.whole]
+    tracing.compare(model, program.exported, tracing.Trace(module, ()), others, name)
+    return program
 
 
 def _refuse_options(name: str, wanted: Wanted, why: str, help: str) -> None:

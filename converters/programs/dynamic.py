@@ -18,6 +18,7 @@ from torch.export import Dim, ExportedProgram
 
 from oprep.converters.dynamic_dims import OPTION, DynamicDim
 from oprep.converters.programs.examples import listed
+from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.input_names import bound, leaf_names
 from oprep.converters.programs.program import Example
 from oprep.opsets.errors import ExitCode, OprepError
@@ -69,6 +70,7 @@ def free_dims(model: nn.Module, example: Example, dims: Sequence[DynamicDim]) ->
         index = _leaf(dim, names, values)
         size = values[index].shape[dim.axis]
         place = (index, dim.axis % values[index].dim())
+        _require_size(dim, size, example.name)
         old = found.get(dim.name)
         if old is None:
             ends = (dim.low, dim.high)
@@ -102,6 +104,17 @@ def _leaf(dim: DynamicDim, names: list[str], values: list[Any]) -> int:
         shape = f"it has shape {list(values[index].shape)}: {last}"
         raise _refused(f"input `{dim.input}` has no axis {dim.axis}", (shape,))
     return index
+
+
+def _require_size(dim: DynamicDim, size: int, name: str) -> None:
+    low, high = dim.low or 0, dim.high
+    if size < low or (high is not None and size > high):
+        raise _refused(
+            f"the inputs do not lie in the range of dim `{dim.name}`",
+            (f"asked for is {_range(low, high)}, axis {dim.axis} of `{dim.input}` has {size} "
+             f"in `{name}`",),
+            "widen the range, or give inputs of a size in it",
+        )  # fmt: skip
 
 
 def resized(example: Example, free: Sequence[Free], sizes: Mapping[str, int]) -> Example:
@@ -150,9 +163,7 @@ class _Mark:
 
 
 def export_free(
-    attempt: Callable[[Any], ExportedProgram],
-    model: nn.Module,
-    example: Example,
+    attempt: Callable[[Sequence[Free]], ExportedProgram],
     free: Sequence[Free],
     name: str,
 ) -> tuple[ExportedProgram, tuple[Free, ...]]:
@@ -160,7 +171,7 @@ def export_free(
     now = tuple(free)
     for _ in range(MOST_ROUNDS):
         try:
-            return attempt(shapes(model, example, now)), now
+            return attempt(now), now
         except Exception as error:  # torch's errors have no common type
             fixes = dict(FIX.findall(str(error).partition("Suggested fixes:")[2]))
             wanted = tuple(_fixed(item, fixes.get(item.name), fixes, name) for item in now)
@@ -235,6 +246,18 @@ def notes_on(free: Sequence[Free]) -> tuple[str, ...]:
         elif low is not None or high is not None:
             notes.append(f"dim `{item.name}` takes {_range(item.low, item.high)}: {item.why}")
     return tuple(notes)
+
+
+def symbol_names(exported: ExportedProgram, free: Sequence[Free]) -> dict[str, str]:
+    """Give the user's names by symbol, where a dim is a symbol of its own."""
+    leaves = Inputs(exported).leaves
+    found = {}
+    for item in free:
+        index, axis = item.places[0]
+        dim = leaves[index].dims[axis]
+        if getattr(dim, "is_Symbol", False):
+            found[str(dim)] = item.name
+    return found
 
 
 def _refused(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 

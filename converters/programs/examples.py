@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
@@ -166,7 +166,7 @@ def _by_parameter(
     known = inputs.named
     if args or not kwargs or not all(name in known for name in kwargs):
         return None
-    return dict(kwargs)
+    return {name: value for name, value in kwargs.items()}
 
 
 def described(inputs: Inputs) -> str:

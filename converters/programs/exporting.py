@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
 import warnings
@@ -47,7 +48,8 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         try:
-            yield
+            with contextlib.redirect_stderr(io.StringIO()):  # where torch prints whole graphs
+                yield
         finally:
             logging.disable(before)
 

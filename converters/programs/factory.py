@@ -56,6 +56,7 @@ def build(source: Source) -> Built:
     """Import the module, call the factory without arguments and load the weights, if any."""
     module = _imported(source)
     factory = _found(module, source)
+    _require_no_arguments(factory, source)
     with calling(f"`{source.name}`", source.name):
         model = factory()
     if not isinstance(model, nn.Module | ExportedProgram):
@@ -83,8 +84,13 @@ def _imported(source: Source) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with calling(f"importing `{source.path.name}`", source.path.name):
-        loader.exec_module(module)
+    try:
+        with calling(f"importing `{source.path.name}`", source.path.name):
+            loader.exec_module(module)
+    except OprepError as error:
+        if isinstance(error.__cause__, ImportError) and "relative import" in str(error.__cause__):
+            error.help = f"name it as a part of its package, as `package.{source.path.stem}:build`"
+        raise
     return module
 
 
@@ -120,6 +126,26 @@ def _found(module: ModuleType, source: Source) -> Callable[[], Any]:
         source.name,
         help="name a function or class that gives a `torch.nn.Module`",
     )
+
+
+def _require_no_arguments(factory: Callable[[], Any], source: Source) -> None:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # built into the interpreter: calling it will tell
+        return
+    wanted = [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if wanted:
+        listed = ", ".join(f"`{name}`" for name in wanted[:8])
+        raise _refused(
+            f"`{source.name}` wants arguments",
+            source.name,
+            notes=(f"{listed}; a factory is called without any",),
+            help="write a function without parameters that calls it",
+        )
 
 
 def _missing(module: ModuleType, source: Source) -> OprepError:

@@ -1,10 +1,9 @@
-"""Input sets that the user gave, as calls of a module that has not been captured yet, or of one
-that has."""
+"""Input sets that the user gave, as calls: of a module before its capture, of a program after."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -120,17 +119,3 @@ def _tensor(array: Any, name: str, where: str) -> Any:
         return to_tensor(np.asarray(array))
     except TypeError as error:
         raise refused(f"input `{name}` has the wrong dtype", where, (str(error),)) from error
-
-
-def as_examples(inputs: Any) -> tuple[Example | Given, ...]:
-    """Read what a caller passed in process: a tuple is one call, a list holds several sets."""
-    sets = inputs if isinstance(inputs, list) else [inputs]
-    return tuple(_as_example(item, f"given {place}") for place, item in enumerate(sets, 1))
-
-
-def _as_example(item: Any, name: str) -> Example | Given:
-    if isinstance(item, Example | Given):
-        return item
-    if isinstance(item, Mapping) and all(isinstance(v, np.ndarray) for v in item.values()):
-        return Given(name, dict(item))
-    return Example(name, *as_call(item))

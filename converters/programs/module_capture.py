@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from oprep.converters.programs.given_calls import bound_to_program, first_call
 from oprep.converters.programs.held import private_copy
 from oprep.converters.programs.input_names import explicit, in_order
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.small_sizes import run, with_small_sizes
+from oprep.converters.programs.small_sizes import run, same, with_small_sizes
 from oprep.converters.programs.user_code import calling
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -48,6 +47,15 @@ class Subject:
     model: nn.Module
     name: str
     example: Example
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program, its free dims as far as torch settled them, and how to export with others."""
+
+    program: ExportedProgram
+    free: tuple[dims.Free, ...]
+    again: Callable[[Sequence[dims.Free]], ExportedProgram]
 
 
 def call_of(
@@ -81,12 +89,12 @@ def capture_module(
     if wanted.mode == "trace":
         return _traced(subject, format, own, wanted, ())
     try:
-        exported, free = _exported(subject, wanted)
+        exported = _exported(subject, wanted)
     except OprepError:
         raise
     except Exception as error:  # torch's errors have no common type
         return _without_export(subject, format, own, wanted, error)
-    return finished(subject, exported, free, (format, "export"), own, wanted, ())
+    return finished(subject, exported, (format, "export"), own, wanted, ())
 
 
 def separate(example: Example, model: nn.Module) -> Example:
@@ -102,7 +110,7 @@ def separate(example: Example, model: nn.Module) -> Example:
     return replace(example, args=tuple(args), kwargs=kwargs)
 
 
-def _exported(subject: Subject, wanted: Wanted) -> tuple[ExportedProgram, tuple[dims.Free, ...]]:
+def _exported(subject: Subject, wanted: Wanted) -> Exported:
     """Export without running Python by symbol first, then with; the first refusal counts."""
     try:
         return export_as_wanted(subject, wanted, strict=False)
@@ -121,37 +129,67 @@ def export_as_wanted(
     *,
     strict: bool,
     copied: Callable[[nn.Module], nn.Module] = private_copy,
-) -> tuple[ExportedProgram, tuple[dims.Free, ...]]:
+) -> Exported:
     """Export with the dims that may vary; raises what torch raises."""
     free = dims.free_dims(subject.model, subject.example, wanted.dynamic)
     example = dims.traceable(subject.example, free)
 
-    def attempt(shapes: Any) -> ExportedProgram:
+    def attempt(now: Sequence[dims.Free]) -> ExportedProgram:
         model = copied(subject.model)
-        if free:
+        shapes = dims.shapes(model, example, now) if now else None
+        if now:
             explicit(model, example.kwargs)
         return export(model, example, shapes, strict=strict)
 
-    if not free:
-        return attempt(None), ()
-    return dims.export_free(attempt, subject.model, example, free, subject.name)
+    exported, settled = dims.export_free(attempt, free, subject.name)
+    return Exported(exported, settled, attempt)
 
 
 def finished(
     subject: Subject,
-    exported: ExportedProgram,
-    free: Sequence[dims.Free],
+    exported: Exported,
     how: tuple[str, str],
     own: Sequence[Example],
     wanted: Wanted,
     notes: tuple[str, ...],
 ) -> Program:
-    """Try small sizes, check the given sets, and put the program together."""
-    settled = with_small_sizes(subject.model, exported, subject.example, free, subject.name)
-    said = (*notes, *dims.notes_on(settled))
-    bare = Program(exported, subject.name, *how, (), said)
-    examples = bound_to_program(bare, wanted.given or (subject.example, *own[1:]))
-    return Program(exported, subject.name, *how, examples, said)
+    """Compare with the module, try small sizes, bind the given sets, put the program together."""
+    program, free = exported.program, exported.free
+    traced = dims.traceable(subject.example, free)
+    said = (*notes, *checked(replace(subject, example=traced), program))
+    settled = with_small_sizes(subject.model, program, subject.example, free, subject.name)
+    if any(new.low != (old.low or 0) for old, new in zip(free, settled, strict=True)):
+        program = exported.again(settled)
+    said = (*said, *dims.notes_on(settled))
+    names = dims.symbol_names(program, settled)
+    bare = Program(program, subject.name, *how, (), said, names)
+    return replace(
+        bare, examples=bound_to_program(bare, wanted.given or (subject.example, *own[1:]))
+    )
+
+
+def checked(subject: Subject, exported: ExportedProgram) -> tuple[str, ...]:
+    """Run module and program once on the example: exit 3 where they differ.
+
+    A module that differs from itself cannot be compared; then a note says so.
+    """
+    example = subject.example
+    wanted = run(subject.model, example)
+    try:
+        fault = "" if same(wanted, run(exported.module(), example)) else "gives another result"
+    except Exception as error:  # a guard or an op
+        fault = f"fails: {reason(error)}"
+    if not fault:
+        return ()
+    if not same(wanted, run(subject.model, example)):
+        return (f"`{subject.name}` gives different results for the same inputs",)
+    raise OprepError(
+        f"the capture of `{subject.name}` does not compute what the module computes",
+        where=subject.name,
+        notes=(f"on input set `{example.name}` the captured program {fault}",),
+        help="look for values that `forward` computes outside of torch",
+        exit_code=ExitCode.MODEL,
+    )
 
 
 def _without_export(
@@ -198,13 +236,13 @@ def _traced(
         raise FrozenError(f"a trace of `{subject.name}` would freeze what depends on data")
     replay = Subject(found.module, subject.name, subject.example)
     try:
-        exported, free = export_as_wanted(replay, wanted, strict=False, copied=lambda it: it)
+        exported = export_as_wanted(replay, wanted, strict=False, copied=lambda it: it)
     except OprepError:
         raise
     except Exception as error:
         raise refused(subject.name, error, "leave `--dynamic` out") from error
     notes = (*notes, *tracing.frozen_note(found))
-    program = finished(subject, exported, free, (format, "trace"), own, wanted, notes)
+    program = finished(subject, exported, (format, "trace"), own, wanted, notes)
     others = [item for item in example_sets(program, (), OTHER_SEED) if item.whole]
-    tracing.compare(subject.model, exported, found, others, subject.name)
+    tracing.compare(subject.model, program.exported, found, others, subject.name)
     return program

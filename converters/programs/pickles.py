@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
 
 from oprep.converters.program_source import Source
 from oprep.converters.programs.exporting import quiet
@@ -16,7 +15,7 @@ from oprep.converters.programs.user_code import place, told
 from oprep.opsets.errors import ExitCode, OprepError
 
 
-def unpickled(source: Source) -> nn.Module | ExportedProgram:
+def unpickled(source: Source) -> nn.Module:
     """Load a pickled module; its classes are looked for beside the file too."""
     folder = str(source.folder)
     if folder not in sys.path:
@@ -53,7 +52,8 @@ def script(source: Source) -> torch.jit.ScriptModule:
     """Load a TorchScript archive."""
     try:
         with quiet():
-            found: Any = torch.jit.load(io.BytesIO(source.data), map_location="cpu")
+            load: Any = torch.jit.load
+            found: torch.jit.ScriptModule = load(io.BytesIO(source.data), map_location="cpu")
     except Exception as error:  # the archive decides what is raised
         raise OprepError(
             f"`{source.name}` cannot be loaded as TorchScript",
@@ -61,7 +61,7 @@ def script(source: Source) -> torch.jit.ScriptModule:
             notes=(_unknown_op(error) or told(error),),
             exit_code=ExitCode.MODEL,
         ) from error
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _unknown_op(error: Exception) -> str:

@@ -30,8 +30,9 @@ class Program:
 
     `format` is that of the file (`pt2`, `torchscript`, `pickle`, `factory`, `object`), `capture`
     how it was captured (`archive`, `export`, `trace`). `examples` are inputs that it takes: those
-    of the archive, of the factory or of the user. `notes` go into the report. Nobody changes
-    `exported`, and nobody runs `exported.module()` without resetting the state it shares.
+    of the archive, of the factory or of the user. `notes` go into the report. `dims` gives by
+    symbol (`s77`) the names that the user gave to dims. Nobody changes `exported`, and nobody runs
+    `exported.module()` without resetting the state it shares.
     """
 
     exported: ExportedProgram
@@ -40,3 +41,4 @@ class Program:
     capture: str
     examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
+    dims: Mapping[str, str] = field(default_factory=dict)

@@ -10,13 +10,11 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from oprep.converters.dynamic_dims import OPTION
 from oprep.converters.programs.dynamic import SMALLEST_TRACED, Free, resized
 from oprep.converters.programs.exporting import quiet
 from oprep.converters.programs.held import private_copy, same_random_state
-from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.program import Example
 from oprep.converters.programs.user_code import told
 from oprep.opsets.errors import ExitCode, OprepError
@@ -33,8 +31,7 @@ def with_small_sizes(
 ) -> tuple[Free, ...]:
     """Run the sizes below 2 that the ranges allow; raise a bound that nobody asked for.
 
-    `exported` is ours and gets the bounds that are found. A size that the user asked for and the
-    program gets wrong is an error (exit 3) with both sides.
+    A size that the user asked for and the program gets wrong is an error (exit 3) with both sides.
     """
     found = []
     for item in free:
@@ -49,18 +46,7 @@ def with_small_sizes(
                 low, why = size + 1, f"at {size} {fault}"
                 break
         found.append(replace(item, low=low, why=why))
-        if low != (item.low or 0):
-            _raise_bound(exported, item, low)
     return tuple(found)
-
-
-def _raise_bound(exported: ExportedProgram, item: Free, low: int) -> None:
-    inputs = Inputs(exported)
-    index, axis = item.places[0]
-    symbol = inputs.leaves[index].dims[axis]
-    bounds = exported.range_constraints.get(symbol)
-    if bounds is not None:
-        exported.range_constraints[symbol] = ValueRanges(low, bounds.upper)
 
 
 def _fault(model: nn.Module, exported: ExportedProgram, example: Example) -> str:

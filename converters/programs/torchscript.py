@@ -8,6 +8,7 @@ signature, and exported again.
 from __future__ import annotations
 
 import inspect
+import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,13 +46,11 @@ class Traced(nn.Module):
         self._buffers = graph._buffers
         self._modules = graph._modules
         self._non_persistent_buffers_set = graph._non_persistent_buffers_set
-        self.__dict__["_graph"], self.__dict__["_rebuild"] = graph, rebuild
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             leaves = pytree.tree_leaves((bound.args, bound.kwargs))
-            made = self._graph(*[leaf for leaf in leaves if isinstance(leaf, Tensor)])
-            return self._rebuild(made)
+            return rebuild(graph(*[leaf for leaf in leaves if isinstance(leaf, Tensor)]))
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward
@@ -91,14 +90,26 @@ def converted(
 
     try:
         with quiet():
-            program = TS2EPConverter(script, tuple(tensors)).convert()
-            graph = program.module(check_guards=False)
+            converter = TS2EPConverter(script, tuple(tensors))
+            _rename_inputs(converter)
+            graph = converter.convert().module(check_guards=False)
     except Exception as error:  # the converter raises whatever it meets
         raise _not_converted(error, script, name) from error
     for hooks in (graph._forward_pre_hooks, graph._forward_pre_hooks_with_kwargs):
         hooks.clear()
     _give_back(graph, original)
     return Traced(graph, rebuild, signature).train(original.training)
+
+
+def _rename_inputs(converter: Any) -> None:
+    """Give inputs names that clash with nothing.
+
+    Traces call them `input` and `input.1`; torch then writes code where one overwrites the other.
+    """
+    held = (converter.name_to_param, converter.name_to_buffer, converter.name_to_constant)
+    for index, value in enumerate(converter.ts_graph.inputs()):
+        if not any(value.debugName() in names for names in held):
+            value.setDebugName(f"given_{index}_")
 
 
 def _give_back(graph: nn.Module, original: nn.Module) -> None:
@@ -150,6 +161,17 @@ def _made(graph: nn.Module, path: str) -> nn.Module:
     return module
 
 
+def reloaded(script: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Copy a script through its archive: the converter rewrites graphs, which copies share."""
+    jit: Any = torch.jit
+    buffer = io.BytesIO()
+    with quiet():
+        jit.save(script, buffer)
+        buffer.seek(0)
+        found: torch.jit.ScriptModule = jit.load(buffer, map_location="cpu")
+    return found
+
+
 def script_module(script: torch.jit.ScriptModule, example: Example, name: str) -> nn.Module:
     """Convert a TorchScript module, called with the example, keeping the names of its inputs."""
     signature = script_signature(script)
@@ -175,7 +197,8 @@ def apart(tensors: Sequence[Tensor]) -> list[Tensor]:
 def script_signature(script: torch.jit.ScriptModule) -> inspect.Signature:
     """Read parameter names and defaults of `forward` from the schema."""
     parameters = []
-    for argument in script.forward.schema.arguments[1:]:
+    schema: Any = script.forward.schema  # type: ignore[attr-defined]
+    for argument in schema.arguments[1:]:
         name = str(argument.name)
         default = (
             argument.default_value if argument.has_default_value() else inspect.Parameter.empty

@@ -71,11 +71,12 @@ def trace(model: nn.Module, example: Example, name: str) -> Trace:
 def _traced(model: nn.Module, given: Sequence[Tensor]) -> tuple[Any, tuple[str, ...]]:
     with quiet(), warnings.catch_warnings(record=True) as caught, torch.enable_grad():
         warnings.simplefilter("always")
-        script = torch.jit.trace(model, tuple(given), check_trace=False, strict=False)
+        jit: Any = torch.jit
+        script = jit.trace(model, tuple(given), check_trace=False, strict=False)
     frozen = [
         f"{Path(warning.filename).name}:{warning.lineno}"
         for warning in caught
-        if issubclass(warning.category, torch.jit.TracerWarning)
+        if issubclass(warning.category, jit.TracerWarning)
         and str(warning.message).startswith("Converting a tensor")
     ]
     return script, tuple(dict.fromkeys(frozen))

@@ -53,13 +53,13 @@ def _loaded(weights: Weights) -> Any:
             return load(weights.data)
         except SafetensorError as error:
             raise _refused("is damaged", weights.name, (told(error),)) from error
-    return load_data(weights.data, weights.name)
+    return load_data(weights.data, weights.name, trusted=weights.trusted)
 
 
-def load_data(data: bytes, name: str) -> Any:
-    """Load tensors in plain containers that `torch.save` wrote; nothing in them is run."""
+def load_data(data: bytes, name: str, *, trusted: bool = False) -> Any:
+    """Load what `torch.save` wrote; unless it is trusted, nothing in it is run."""
     try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)
     except Exception as error:  # the bytes decide what is raised; torch's own text advises
         raise _refused("cannot be read as plain tensors", name, (_cause(error),)) from error
 
