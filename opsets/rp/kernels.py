@@ -137,8 +137,9 @@ def functorch(op: Op) -> Kernel:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args = op.arguments(args, kwargs)
         if torch._C._is_any_autocast_enabled():
+            args = cast(op, args)
             with torch._C._DisableAutocast():
-                return transformed(op, cast(op, args))
+                return transformed(op, args)
         return transformed(op, args)
 
     return kernel
@@ -148,9 +149,8 @@ def autocast(op: Op) -> Kernel:
     """Make the kernel that autocast calls first: convert inputs as declared, then leave it."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        args = op.arguments(args, kwargs)
+        positional, named = op.split(cast(op, op.arguments(args, kwargs)))
         with torch._C._DisableAutocast():
-            positional, named = op.split(cast(op, args))
             return op.overload(*positional, **named)
 
     return kernel

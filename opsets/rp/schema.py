@@ -44,8 +44,9 @@ def infer(cls: Class, mutates: Sequence[str]) -> str:
             help="name parameters of `forward`",
         )
     written = []
+    changed = [parameter.name for parameter in parameters if parameter.name in mutates]
     for parameter in parameters:
-        mark = sorted(mutates).index(parameter.name) if parameter.name in mutates else None
+        mark = changed.index(parameter.name) if parameter.name in changed else None
         written.append(_parameter(cls, parameter, hints, mark))
     return f"({', '.join(written)}) -> {_result(cls, hints, mutates)}"
 
