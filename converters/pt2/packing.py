@@ -83,14 +83,32 @@ def repack(
 
 
 def program_bytes(program: Mapping[str, Any], *, keep_traces: bool) -> bytes:
-    """Write a program's JSON without what differs from run to run; the program stays as it is."""
+    """Write a program's JSON without what differs from run to run; `program` stays as it is."""
     dropped = ADDRESSES if keep_traces else ADDRESSES + TRACES
     cleaned = json.loads(json.dumps(program, allow_nan=False))
+    modules: dict[str, str] = {}
     for _, graph in graphs(cleaned):
         for node in graph["nodes"]:
+            metadata = node["metadata"]
             for key in dropped:
-                node["metadata"].pop(key, None)
+                metadata.pop(key, None)
+            if "nn_module_stack" in metadata:
+                metadata["nn_module_stack"] = _numbered(metadata["nn_module_stack"], modules)
     return json.dumps(cleaned, allow_nan=False).encode("ascii")
+
+
+def _numbered(stack: str, modules: dict[str, str]) -> str:
+    """Number the modules that strict export names by their address, in branches alone.
+
+    A stack is `key,path,class;key,path,class`; keys tell instances apart.
+    """
+    parts = []
+    for part in stack.split(";"):
+        key, comma, rest = part.partition(",")
+        if key.isdecimal():
+            key = modules.setdefault(key, str(len(modules)))
+        parts.append(key + comma + rest)
+    return ";".join(parts)
 
 
 def packed(parts: Iterable[Part]) -> Packed:

@@ -209,17 +209,24 @@ def custom() -> Any:
     """A call of an op that torch does not have."""
     import torch
 
-    if not hasattr(torch.ops.pt2_tests, "fast"):
-        library = torch.library.Library("pt2_tests", "DEF")
-        library.define("fast(Tensor x, float k=1.0) -> Tensor")
-        library.impl("fast", lambda x, k=1.0: x * k, "CompositeExplicitAutograd")
-        KEPT.append(library)
+    register()
 
     class Custom(torch.nn.Module):
         def forward(self, x):
             return torch.ops.pt2_tests.fast(x, 2.0)
 
     return torch.export.export(Custom(), (torch.randn(2, 3),))
+
+
+def register() -> None:
+    """Register the op that `custom` calls."""
+    import torch
+
+    if not hasattr(torch.ops.pt2_tests, "fast"):
+        library = torch.library.Library("pt2_tests", "DEF")
+        library.define("fast(Tensor x, float k=1.0) -> Tensor")
+        library.impl("fast", lambda x, k=1.0: x * k, "CompositeExplicitAutograd")
+        KEPT.append(library)
 
 
 def odd_names() -> Any:
