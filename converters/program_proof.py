@@ -34,6 +34,7 @@ THREADS = 4
 TINY = 1e-30
 """Less than a unit in the last place of any dtype: a run moves its inputs by some of those then."""
 
+STRUCK = (Verdict.CRASHED, Verdict.TIMED_OUT)
 GRADIENT_SETS = 4
 GRACE = 10.0
 
@@ -206,7 +207,10 @@ class _Proving:
         """Run one side on a set, always from the same state and seed."""
         chosen = {"seed": self.options.seed, **setting}
         payload = {"leaves": item.leaves, "gradients": gradients, "setting": chosen}
-        return side.ask("run_program", payload)
+        ended = side.ask("run_program", payload)
+        if isinstance(ended, Trouble) and ended.verdict in STRUCK:
+            ended = replace(ended, detail=f"{ended.detail}{side.struck(payload)}")
+        return ended
 
     def prove_sites(self) -> tuple[CheckResult, ...]:
         """Compare every site on every set."""

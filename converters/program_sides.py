@@ -12,6 +12,9 @@ from oprep.converters.runs import Trouble, trouble_of
 
 TASKS = "oprep.converters.programs.proving"
 
+OPEN_SECONDS = 600.0
+"""Least limit for opening a program: a capture takes longer than a run."""
+
 
 @dataclass(frozen=True)
 class Opening:
@@ -70,6 +73,7 @@ class Side:
         """Note how to open it; nothing starts yet."""
         self._start, self._opening, self.what = start, opening, what
         self._limits = Limits(seconds=seconds, memory=memory)
+        self._opening_limits = Limits(seconds=max(seconds, OPEN_SECONDS), memory=memory)
         self._caller: Caller | None = None
         self._open = False
         self.told: dict[str, Any] = {}
@@ -106,6 +110,13 @@ class Side:
             self.after_open.append((task, payload))
         return found
 
+    def struck(self, payload: Mapping[str, Any]) -> str:
+        """Run once more, step by step, to name the op at which a run crashes or hangs."""
+        self.began = ""
+        again = self.ask("run_steps", payload)
+        at = self.began.removeprefix("running ")
+        return f", at {at}" if isinstance(again, Trouble) and at.startswith("`") else ""
+
     def close(self) -> None:
         """End the process."""
         if self._caller is not None:
@@ -115,7 +126,8 @@ class Side:
     def _call(self, task: str, payload: Mapping[str, Any]) -> dict[str, Any] | Trouble:
         if self._caller is None:
             self._caller = self._start()
-        ended = self._caller.call(f"{TASKS}:{task}", payload, self._limits)
+        limits = self._opening_limits if task == "open_program" else self._limits
+        ended = self._caller.call(f"{TASKS}:{task}", payload, limits)
         self.sandboxed = self.sandboxed and (ended.sandboxed or ended.outcome == "crashed")
         if ended.outcome == "ok":
             return dict(ended.value)

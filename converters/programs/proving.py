@@ -32,7 +32,14 @@ from oprep.converters.programs.gradients import (
 )
 from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.recording import Place, Record, Recorder, copied, picked
+from oprep.converters.programs.recording import (
+    Place,
+    Record,
+    Recorder,
+    copied,
+    picked,
+    run_watched,
+)
 from oprep.converters.programs.running import (
     Runner,
     Setting,
@@ -50,6 +57,7 @@ from oprep.converters.report import Verdict
 from oprep.opsets.rule import Tolerance
 
 Say = Callable[[str], None]
+STEP = "running "
 KEPT_BYTES, KEPT_RECORDS = 1 << 29, 64
 """What one site keeps of one run for its gradients; further executions are compared forward."""
 
@@ -215,6 +223,30 @@ def run_program(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "gradients": {k: None if g is None else to_array(g) for k, g in ran.gradients.items()},
         "random": ran.random,
     }
+
+
+def run_steps(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Run a program node by node and say which op begins: for one that crashes or hangs."""
+    opened = _open[payload["key"]]
+    leaves = [from_plain(item) for item in payload["leaves"]]
+    with in_setting(Setting(**payload["setting"])), torch.no_grad():
+        run_watched(opened.runner, leaves, opened.runner.fresh_state(), lambda graph: _Saying(say))
+    return {}
+
+
+class _Saying:
+    """Says each op before it runs."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+
+    def before(self, node: torch.fx.Node, env: Mapping[torch.fx.Node, Any]) -> None:
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None:
+            self.say(f"{STEP}`{schema.name}` at `{node.name}`")
+
+    def after(self, node: torch.fx.Node, made: Any) -> Any:
+        return made
 
 
 def _same(left: Tensor, right: Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from oprep.converters.graph import Plain, Several, Value
 from oprep.converters.match import Match
-from oprep.converters.programs.interpreting import run_graph
+from oprep.converters.programs.interpreting import Watch, run_graph
 from oprep.converters.programs.running import Runner, fresh, snapshot
 
 
@@ -209,6 +209,26 @@ def _flat(values: Any) -> Iterator[Tensor]:
             yield from _flat(value)
 
 
+def run_watched(
+    runner: Runner, inputs: Sequence[Any], state: Mapping[str, Tensor], watch: Watch
+) -> list[Any]:
+    """Run a program node by node on flat inputs and a state; give the user's outputs."""
+    exported = runner.exported
+    values, users = [], iter(inputs)
+    for spec in exported.graph_signature.input_specs:
+        kind = spec.kind.name
+        if kind == "USER_INPUT":
+            values.append(next(users))
+        elif kind == "TOKEN":
+            values.append(torch.zeros(0))
+        else:
+            target = str(spec.target)
+            values.append(state[target] if target in state else exported.constants[target])
+    made = run_graph(exported.graph_module, values, watch)
+    kinds = [spec.kind.name for spec in exported.graph_signature.output_specs]
+    return [v for v, kind in zip(made, kinds, strict=True) if kind == "USER_OUTPUT"]
+
+
 Seen = Callable[[Record], None]
 
 
@@ -225,20 +245,7 @@ class Recorder:
 
     def run(self, inputs: Sequence[Any], state: Mapping[str, Tensor], seen: Seen) -> list[Any]:
         """Run on flat inputs and a state of its own; give the user's outputs."""
-        exported = self.runner.exported
-        values, users = [], iter(inputs)
-        for spec in exported.graph_signature.input_specs:
-            kind = spec.kind.name
-            if kind == "USER_INPUT":
-                values.append(next(users))
-            elif kind == "TOKEN":
-                values.append(torch.zeros(0))
-            else:
-                target = str(spec.target)
-                values.append(state[target] if target in state else exported.constants[target])
-        made = run_graph(exported.graph_module, values, lambda graph: self.watch(graph, seen))
-        kinds = [spec.kind.name for spec in exported.graph_signature.output_specs]
-        return [v for v, kind in zip(made, kinds, strict=True) if kind == "USER_OUTPUT"]
+        return run_watched(self.runner, inputs, state, lambda graph: self.watch(graph, seen))
 
     def watch(self, graph: GraphModule, seen: Seen) -> _Execution | None:
         """Give who watches one execution of a graph that has sites."""
