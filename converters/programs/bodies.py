@@ -20,16 +20,14 @@ from oprep.converters.programs.builders import EagerBuilder
 from oprep.converters.programs.layout import key_of
 from oprep.converters.programs.meaning import say
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.expression import walk
 from oprep.opsets.rule import REQUIRED, CustomOp, Parameter
-from oprep.opsets.syntax import Call, Equation
+from oprep.opsets.syntax import Equation
 
 TYPES = {
     "tensor": "Tensor", "optional": "Tensor?", "tensors": "Tensor[]", "float": "float",
     "int": "int", "bool": "bool", "str": "str", "floats": "float[]", "ints": "int[]",
     "bools": "bool[]", "strs": "str[]",
 }  # fmt: skip
-ASKING = frozenset({"rank", "shape", "dim"})
 KEPT = 64
 """So many kinds of arguments are remembered for each op."""
 
@@ -57,7 +55,6 @@ class Body:
     equation: Equation
     parameters: tuple[Parameter, ...]
     where: str = ""
-    asks: bool = False
     tapes: dict[Any, Tape] = field(default_factory=dict)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -85,8 +82,7 @@ class Body:
 
     def _kind(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            shape = tuple(size if isinstance(size, int) else -1 for size in value.shape)
-            return value.dtype, value.device, shape if self.asks else None
+            return value.dtype, value.device
         if isinstance(value, list | tuple):
             return tuple(self._kind(item) for item in value)
         return type(value), value
@@ -95,15 +91,7 @@ class Body:
 def body_of(op: CustomOp) -> Body:
     """Give the function that an op's body is."""
     assert op.body is not None
-    return Body(op.body, op.parameters, str(op.source), _asks(op.body))
-
-
-def _asks(equation: Equation) -> bool:
-    """Tell whether a keyword of a body depends on the shape of a tensor."""
-    parts = [*(statement.value for statement in equation.statements), *equation.results]
-    return any(
-        isinstance(item, Call) and item.function in ASKING for part in parts for item in walk(part)
-    )
+    return Body(op.body, op.parameters, str(op.source))
 
 
 def _operand(parameter: Parameter, value: Any) -> Any:
@@ -155,6 +143,11 @@ class Tape:
         return tuple(held[index] for index in self.results)
 
 
+def _is_off(arguments: Sequence[Any]) -> bool:
+    """Tell whether a random op was told not to draw: `dropout(x, p, False)`."""
+    return any(item is False for item in arguments)
+
+
 class _Noting:
     """A builder that calls at once and notes every call."""
 
@@ -168,7 +161,7 @@ class _Noting:
     def call(
         self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
     ) -> Any:
-        if torch.Tag.nondeterministic_seeded in overload.tags and False not in arguments:
+        if torch.Tag.nondeterministic_seeded in overload.tags and not _is_off(arguments):
             raise OprepError(
                 f"the body draws random numbers with `{key_of(overload)}`",
                 self.where,

@@ -23,7 +23,9 @@ def sizes_of_one_are_like_others() -> AbstractContextManager[Any]:
     Broadcasting asks them of every dim whose range begins at 1; answered by the hint they look like
     a narrowing of that range.
     """
-    patched: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)
+    patched: AbstractContextManager[Any] = _config.patch(  # type: ignore[attr-defined]
+        backed_size_oblivious=True
+    )
     return patched
 
 

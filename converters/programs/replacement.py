@@ -17,6 +17,7 @@ from oprep.converters.match import Match
 from oprep.converters.normal import number_of
 from oprep.converters.programs.bare import Refused, written_call
 from oprep.converters.programs.builders import Builder, EagerBuilder
+from oprep.converters.programs.calling import Caller
 from oprep.converters.programs.fitting import Misfit, shown
 from oprep.converters.programs.layout import key_of
 from oprep.converters.programs.meaning import Known, Walk
@@ -71,7 +72,7 @@ class Replacement:
         A result that is only passed on is cloned, so that it has a name and memory of its own.
         """
         scope = self._scope(match, lookup)
-        walk_ = Walk(builder, self._ask(match), self.where, self.ops)
+        walk_ = Walk(Caller(builder, self._ask(match), self.where), self.ops)
         results = walk_.equation(match.prepared, scope)
         if len(results) != len(match.roots):
             raise OprepError(
@@ -84,7 +85,7 @@ class Replacement:
         given = {id(item) for value in scope.values() for item in _operands(value)}
         made: list[Any] = []
         for result in results:
-            if not walk_.is_tensor(result):
+            if not walk_.caller.is_tensor(result):
                 message = f"rule `{self.rule.name}` gives {shown(result)}, which is no tensor"
                 raise OprepError(message, self.where, (), "compute it from a variable",
                                  ExitCode.RULES)  # fmt: skip
@@ -121,7 +122,7 @@ class Replacement:
         scope = {
             name: value for name, value in self._scope(match, lambda value: _Handle(value)).items()
         }
-        walk_ = Walk(_Probe(meta), self._ask(match), self.where, self.ops)
+        walk_ = Walk(Caller(_Probe(meta), self._ask(match), self.where), self.ops)
         for key, expression in call.keywords:
             self._keyword_known(call, key, expression, scope, walk_)
         whole = not equation.statements and equation.results == (call,)
@@ -134,7 +135,7 @@ class Replacement:
         if not whole or not all(map(_needs_no_call, call.arguments)):
             return
         arguments, keywords = walk_.operands(call, scope)
-        fitter = walk_.fitter(scope)
+        fitter = walk_.caller.fitter(scope)
         reasons: list[str] = []
         for overload in overloads:
             try:
@@ -159,10 +160,10 @@ class Replacement:
         names = {item.name for item in walk(expression) if isinstance(item, Name | Maybe)}
         if not names or not names <= scope.keys():
             return
-        if evaluate(expression, Known(scope, walk_.builder)) is not UNKNOWN:
+        if evaluate(expression, Known(scope, walk_.caller.builder)) is not UNKNOWN:
             return
-        if walk_.ask(expression) is UNKNOWN:
-            why = explain(expression, Known(scope, walk_.builder))
+        if walk_.caller.ask(expression) is UNKNOWN:
+            why = explain(expression, Known(scope, walk_.caller.builder))
             text = why or f"`{format_expression(expression)}`"
             raise Refused(f"`{key}` of `{call.function}` is unknown here: {text}")
 
