@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oprep.converters.libraries import load_library
     from oprep.converters.listing import list_ops
     from oprep.converters.pipeline import convert, verify
+    from oprep.converters.programs.loading import load
     from oprep.converters.report import OpTable, Report, Verdict
     from oprep.opsets.errors import ExitCode, OprepError
     from oprep.opsets.rp import Rp, ops, register_autograd, register_composite, replace_standard
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "convert",
     "list_ops",
+    "load",
     "load_library",
     "ops",
     "register_autograd",
@@ -47,6 +49,7 @@ _HOME = {
     "Verdict": "oprep.converters.report",
     "convert": "oprep.converters.pipeline",
     "list_ops": "oprep.converters.listing",
+    "load": "oprep.converters.programs.loading",
     "load_library": "oprep.converters.libraries",
     "ops": "oprep.opsets.rp",
     "register_autograd": "oprep.opsets.rp",
