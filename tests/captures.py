@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from oprep.opsets.errors import ExitCode, OprepError
 
-NET = '''
+NET = """
 import torch
 from torch import nn
 from sibling import SCALE
@@ -34,7 +36,7 @@ def build():
 
 def example_inputs():
     return torch.ones(3, 4)
-'''
+"""
 
 
 def folder(files: dict[str, str] | None = None) -> Path:
@@ -47,15 +49,14 @@ def folder(files: dict[str, str] | None = None) -> Path:
 
 def refusal(call: Callable[..., Any], *args: Any, **options: Any) -> OprepError:
     """Give the error that a call ends with; it must be one for users, with words for them."""
-    try:
+    with pytest.raises(OprepError) as caught:
         call(*args, **options)
-    except OprepError as error:
-        assert error.exit_code is not ExitCode.INTERNAL
-        text = str(error)
-        assert "Traceback" not in text
-        assert len(text) < 4096
-        assert error.message[:1].islower() or error.message.startswith("`")
-        assert not error.message.endswith(".")
-        assert len(error.notes) <= 3
-        return error
-    raise AssertionError("nothing was refused")
+    error = caught.value
+    assert error.exit_code is not ExitCode.INTERNAL
+    text = str(error)
+    assert "Traceback" not in text
+    assert len(text) < 4096
+    assert error.message[:1].islower() or error.message.startswith("`")
+    assert not error.message.endswith(".")
+    assert len(error.notes) <= 3
+    return error

@@ -16,7 +16,11 @@ def test_a_factory_with_weights_siblings_and_inputs_becomes_a_program_in_trainin
 
     source = Source.of(open_source(f"{folder()}/model.py:build").plain())
     program = capture(source)
-    assert (program.name, program.format, program.capture) == ("model.py:build", "factory", "export")
+    assert (program.name, program.format, program.capture) == (
+        "model.py:build",
+        "factory",
+        "export",
+    )
     targets = [str(node.target) for node in program.exported.graph.nodes]
     assert "aten.linear.default" in targets
     assert "aten.batch_norm.default" in targets

@@ -1,4 +1,4 @@
-"""TorchScript and pickled modules: converted with names and training, or refused with the reason."""
+"""TorchScript and pickled modules: converted with names and training, or refused."""
 
 from __future__ import annotations
 

@@ -103,9 +103,7 @@ def test_auto_traces_what_export_refuses_where_nothing_is_frozen_and_says_so():
 
     program = capture(Plain(), given=(Example("given", (torch.ones(2),)),))
     assert program.capture == "trace"
-    assert program.notes == (
-        "captured by trace; torch.export refuses it: not for exporters",
-    )
+    assert program.notes == ("captured by trace; torch.export refuses it: not for exporters",)
     assert module_capture.Wanted().mode == "auto"
 
 
