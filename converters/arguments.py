@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.program_calls import is_call
 from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.rule import Opset
 
@@ -22,10 +23,13 @@ def several(value: Any, name: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def input_sets(value: Any, name: str) -> tuple[Path | Mapping[str, Any], ...]:
-    """Give the paths of input sets, and mappings of arrays as they are."""
+def input_sets(
+    value: Any, name: str, *, calls: bool = False
+) -> tuple[Path | Mapping[str, Any], ...]:
+    """Give the paths of input sets, and mappings of arrays as they are; with `calls` also calls."""
     return tuple(
-        item if isinstance(item, Mapping) else path_of(item, name) for item in several(value, name)
+        item if isinstance(item, Mapping) or (calls and is_call(item)) else path_of(item, name)
+        for item in several(value, name)
     )
 
 

@@ -13,7 +13,7 @@ from oprep.converters.normal import (
     digits_width,
     literal,
 )
-from oprep.converters.state import Matcher, ScaledMatcher, State, Then, show
+from oprep.converters.state import Matcher, ScaledMatcher, State, Then, show, shown_ops
 from oprep.opsets.syntax import (
     ListOf,
     Literal,
@@ -26,7 +26,7 @@ def node_of(by_op: Mapping[str, list[Any]], output: int, key: int) -> Matcher:
 
     Calls of one `key` (from 0 on) are one node: a statement with several targets.
     """
-    ops = ", ".join(f"`{op}`" for op in sorted(by_op))
+    ops = ", ".join(shown_ops(by_op))
 
     def match(state: State, value: Any, then: Then) -> bool:
         node = state.producer.get(value)

@@ -20,8 +20,18 @@ def list_ops(
     max_bytes: int | None = None,
     external_data_root: str | Path | None = None,
     no_code: bool = False,
+    weights: str | Path | None = None,
+    trust_model: bool = False,
+    capture: str = "auto",
+    dynamic: str | Sequence[str] = (),
+    inputs: Any = (),
+    timeout: float = 120.0,
 ) -> OpTable:
-    """List the ops of a model and what rules would match; without a model, opsets and their ops."""
+    """List the ops of a model and what rules would match; without a model, opsets and their ops.
+
+    The last six are for PyTorch models, as in `convert`; an archive (`.pt2`) is listed from its
+    JSON, without torch, where no rules are given.
+    """
     rules, opset = several(rules, "rules"), several(opset, "opset")
     max_bytes = a_size(max_bytes, "max_bytes")
     external_data_root = a_folder(external_data_root, "external_data_root")
@@ -32,6 +42,16 @@ def list_ops(
             shipped(name) for name in shipped_names()
         ]  # fmt: skip
         return OpTable(opsets=tuple(_rows(opsets)))
+    from oprep.converters.model_kind import is_program
+
+    if is_program(model):
+        from oprep.converters.program_job import listing_job
+        from oprep.converters.program_pipeline import list_program_ops
+
+        return list_program_ops(listing_job(
+            model, rules, opset, inputs, timeout, max_bytes, no_code, weights, trust_model,
+            capture, dynamic,
+        ))  # fmt: skip
     from oprep.converters.frontends import onnx_model
 
     source = onnx_model.open_model(model, max_bytes, external_data_root)

@@ -19,7 +19,7 @@ from oprep.converters.conditions import (
     why_not,
 )
 from oprep.converters.graph import Absent, Attribute, Many, Plain, Several, Value, View
-from oprep.converters.state import STEPS, Reasons, State, TooManySteps
+from oprep.converters.state import STEPS, Reasons, State, TooManySteps, shown_ops
 from oprep.converters.templates import Template, recognise, remember, template_of
 from oprep.opsets.rule import Rule
 
@@ -282,7 +282,7 @@ def explain_at(state: State, compiled: Compiled, anchor: Anchor, node: int) -> R
 def _no_root(view: View, anchor: Anchor, node: int) -> str:
     region = view.region
     kind, data = anchor.levels[0]
-    wanted = f"a {data[0]}" if kind == "arith" else " or ".join(f"`{op}`" for op in sorted(data))
+    wanted = f"a {data[0]}" if kind == "arith" else " or ".join(shown_ops(data))
     readers = [user for value in region.outputs[node] for user in region.users.get(value, ())]
     if not readers:
         return f"its result is an output of the graph, the rule wants it in {wanted}"

@@ -8,7 +8,7 @@ from oprep.converters.compile import Compiled
 from oprep.converters.graph import View
 from oprep.converters.match import Match, explain_at, rarest
 from oprep.converters.report import MissRecord
-from oprep.converters.state import State
+from oprep.converters.state import State, shown_ops
 
 ANCHORS = 400
 
@@ -56,6 +56,6 @@ def _nothing_there(compiled: Compiled, view: View) -> str:
     by_op = view.region.by_op
     for anchor in compiled.anchors:
         if not any(op in by_op for op in anchor.ops):
-            names = " or ".join(f"`{op}`" for op in sorted(anchor.ops))
+            names = " or ".join(shown_ops(anchor.ops))
             return f"the graph has no {names}"
     return "the graph has nothing of the kind"

@@ -25,7 +25,8 @@ from oprep.converters.model_kind import is_program
 from oprep.converters.outputs_apart import Files, named, named_external, named_model
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.planfile import planned as planned_site
-from oprep.converters.program_job import SUFFIXES, ProgramJob
+from oprep.converters.program_calls import as_sets
+from oprep.converters.program_job import SUFFIXES, ProgramJob, a_mode
 from oprep.converters.program_pipeline import convert_program
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
@@ -86,10 +87,11 @@ def convert(
     started = time.monotonic()
     say = progress or (lambda step: None)
     rules, opset = several(rules, "rules"), several(opset, "opset")
-    inputs, accept = input_sets(inputs, "inputs"), several(accept, "accept")
+    torch_model = is_program(model)
+    inputs = input_sets(as_sets(inputs), "inputs", calls=torch_model)
+    accept = several(accept, "accept")
     target, plan_target = a_path(output, "output"), a_path(plan_out, "plan_out")
     plan, save_inputs = a_path(plan, "plan"), a_path(save_inputs, "save_inputs")
-    torch_model = is_program(model)
     files = Files(
         (*named_model(model), *named("the rule file", rules), *named("the input set", inputs),
          *named("the plan to apply", [plan])),
@@ -106,7 +108,7 @@ def convert(
         job = ProgramJob(
             model, rules, opset, target, inputs, settings, verify, dry_run, plan, plan_target,
             max_bytes, in_place, keep_traces, save_inputs, no_code, a_path(weights, "weights"),
-            trust_model, capture, several(dynamic, "dynamic"), grad, say,
+            trust_model, a_mode(capture), several(dynamic, "dynamic"), grad, say,
         )  # fmt: skip
         return _timed(convert_program(job), started, timings)
     say("load")

@@ -1,4 +1,4 @@
-"""Where the steps of a PyTorch conversion run: in a child for a file, here for a caller's object."""
+"""Where a PyTorch conversion runs: in a child for a file, in this process for an object."""
 
 from __future__ import annotations
 

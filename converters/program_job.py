@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.arguments import a_path, input_sets, several
+from oprep.converters.program_calls import as_sets
 from oprep.converters.settings import Settings
+from oprep.opsets.errors import ExitCode, OprepError
 
+MODES = ("auto", "export", "trace")
 SUFFIXES = (".pt2", ".onnx")
 """How the name of an artifact ends, which says its format."""
 
@@ -43,3 +47,34 @@ class ProgramJob:
     def explain(self) -> bool:
         """Tell whether near misses of all rules are wanted."""
         return self.dry_run or self.plan_out is not None
+
+
+def listing_job(
+    model: Any,
+    rules: tuple[Any, ...],
+    opset: tuple[str, ...],
+    inputs: Any,
+    timeout: float,
+    max_bytes: int | None,
+    no_code: bool,
+    weights: Any,
+    trust_model: bool,
+    capture: str,
+    dynamic: Any,
+) -> ProgramJob:
+    """Make the job of `list_ops`: it plans, explains and writes nothing."""
+    return ProgramJob(
+        model, rules, opset, None, input_sets(as_sets(inputs), "inputs", calls=True),
+        Settings(seconds=timeout), False, True, None, None, max_bytes, False, False, None, no_code,
+        a_path(weights, "weights"), trust_model, a_mode(capture), several(dynamic, "dynamic"),
+        False, lambda step: None,
+    )  # fmt: skip
+
+
+def a_mode(capture: Any) -> str:
+    """Give the way to capture; what is none is refused (exit 2)."""
+    if capture not in MODES:
+        known = ", ".join(f"`{mode}`" for mode in MODES)
+        raise OprepError(f"`{capture!r:.40}` is no way to capture", "capture",
+                         help=f"write one of {known}", exit_code=ExitCode.USAGE)  # fmt: skip
+    return str(capture)

@@ -100,17 +100,19 @@ def overloads(name: str) -> list[torch._ops.OpOverload]:
     space, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     found: list[torch._ops.OpOverload] = []
-    for packet, is_variant in ((base, False), (f"{base}_", True)):
+    for packet in (base, f"{base}_"):
         held = getattr(getattr(torch.ops, space), packet, None)
         if not isinstance(held, torch._ops.OpOverloadPacket):
             continue
         for each in held.overloads():  # type: ignore[no-untyped-call]
-            if _stands_for(each, overload, is_variant):
-                found.append(getattr(held, each))
+            if _stands_for(each, overload):
+                op = getattr(held, each)
+                if any(formal.kind != PLAIN for formal in layout_of(op).formals):
+                    found.append(op)
     return found
 
 
-def _stands_for(each: str, overload: str, is_variant: bool) -> bool:
+def _stands_for(each: str, overload: str) -> bool:
     if not overload or each == overload:
         return True
     return each.removesuffix("_out") == overload or (each == "out" and overload == "default")
