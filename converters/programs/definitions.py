@@ -134,14 +134,14 @@ def _wrong(reason: str, where: str) -> OprepError:
     )
 
 
-def body_op(definition: Definition, where: str) -> CustomOp:
+def body_op(definition: Definition) -> CustomOp:
     """Make the op whose definition is a body; exit MODEL where its texts cannot be read."""
-    source = Source(where, 1)
+    source = Source(definition.name, 1)
     try:
         signature = parse_signature(Text(definition.schema, source))
         body = parse_equation(definition.body, source)
     except OprepError as error:
-        raise _wrong(f"`{definition.name}`: {error.message}", where) from error
+        raise _wrong(error.message, definition.name) from error
     return replace(
         code_op(definition),
         parameters=signature.parameters,

@@ -94,12 +94,12 @@ def register(definitions: Sequence[Definition], code: _Code | None) -> None:
         if there and not is_made(definition.name):
             continue  # the caller has registered an op of that name, and means that one
         if definition.kind == "body":
-            make_body(described.body_op(definition, definition.name))
+            make_body(described.body_op(definition))
             continue
         if definition.kind == "registered" or there or code is None:
             continue
         data, folder = code.find(definition)
-        op = described.code_op(definition)
+        op = (described.body_op if definition.body else described.code_op)(definition)
         file = Path(definition.file).name
         if definition.kind == "python":
             make_python(op, definition.file, definition.cls, data)

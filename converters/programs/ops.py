@@ -30,6 +30,9 @@ from oprep.opsets.rp import Rp, register_autograd
 from oprep.opsets.rule import CustomOp
 from oprep.opsets.syntax import Call
 
+WITHOUT_DATA = ("Meta", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+"""The dispatch keys whose kernels run on tensors without data, too."""
+
 _MADE: dict[str, Definition] = {}
 """What was made in this process, by name: torch keeps one op per name, too."""
 
@@ -144,7 +147,7 @@ def make_python(op: CustomOp, file: str, cls: str, data: bytes) -> Definition:
 
 
 def make_library(op: CustomOp, file: str, data: bytes, folder: Path) -> Definition:
-    """Load a compiled library that has an op; it was probed in a child before."""
+    """Load a compiled library that has an op; its body says what it gives where the op does not."""
     assert op.name is not None
     digest = hashlib.sha256(data).hexdigest()
     where = str(dict(op.sources).get("torch_library", op.source))
@@ -159,7 +162,16 @@ def make_library(op: CustomOp, file: str, data: bytes, folder: Path) -> Definiti
             ExitCode.RULES,
         )
     _same_signature(op, where)
+    if op.body is not None and not has_fake(op.name):
+        torch.library.register_fake(op.name, body_of(op))
     return _remember(of_code(op, "library", schema_text(op.name), file, "", digest))
+
+
+def has_fake(name: str) -> bool:
+    """Tell whether an op says by itself what it gives without data."""
+    known = torch._library.simple_registry.singleton.find(name).fake_impl.kernel
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return known is not None or any(has(name, key) for key in WITHOUT_DATA)
 
 
 def _load(path: Path) -> None:
@@ -248,7 +260,7 @@ def used_with(definitions: Mapping[str, Definition], names: Iterable[str]) -> li
             continue
         found[name] = definition
         if definition.kind == "body":
-            waiting += sorted(called(body_op(definition, name)))
+            waiting += sorted(called(body_op(definition)))
     return [found[name] for name in sorted(found)]
 
 

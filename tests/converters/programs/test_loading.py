@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
+import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -216,3 +219,77 @@ def test_definitions_are_the_same_for_the_same_ops():
     ops = [of_body(op) for op in load_opset("format = 1\n" + RULES, "rules").ops]
     assert write(ops) == write(reversed(ops))
     assert sorted(read(write(ops), "x"), key=str) == sorted(ops, key=str)
+
+
+TRIPLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+Tensor triple(const Tensor& x) {
+  Tensor y = torch::stable::empty_like(x);
+  const float* from = static_cast<const float*>(x.data_ptr());
+  float* to = static_cast<float*>(y.data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = 3 * from[i];
+  return y;
+}
+STABLE_TORCH_LIBRARY(compiled, m) { m.def("triple(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(compiled, CPU, m) { m.impl("triple", TORCH_BOX(&triple)); }
+"""
+LIBRARY_RULES = """
+[[op]]
+name = "compiled::triple"
+torch_library = "libtriple.so"
+body = "x * 3"
+[[rule]]
+replace = "relu(x)"
+with = "compiled::triple(x)"
+"""
+
+
+def built(folder: Path) -> bytes:
+    """Compile the library; skip where there is no compiler."""
+    compiler = shutil.which("g++")
+    spec = importlib.util.find_spec("torch")
+    if compiler is None or spec is None or not spec.submodule_search_locations:
+        pytest.skip("no compiler")
+    torch_folder = spec.submodule_search_locations[0]
+    source, library = folder / "triple.cpp", folder / "libtriple.so"
+    source.write_text(TRIPLE, encoding="utf-8")
+    words = [compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-isystem",
+             f"{torch_folder}/include", "-o", str(library), str(source), f"-L{torch_folder}/lib",
+             "-Wl,--no-as-needed", "-ltorch_cpu"]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return library.read_bytes()
+
+
+def uses_library(library: bytes) -> dict[str, object]:
+    """Convert by an op of a compiled library, which has no fake of its own; in a fresh child."""
+    import torch
+    from programs_matching import of
+
+    from oprep.converters.programs.conversion import ProgramConversion
+    from oprep.converters.programs.definitions import read, write
+    from oprep.converters.programs.ops import install, used_with
+    from oprep.converters.programs.program import Program
+    from oprep.opsets.load import load_opset
+
+    opset = load_opset("format = 1\n" + LIBRARY_RULES, "rules")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "libtriple.so").write_bytes(library)
+        found = install(opset.ops, {"libtriple.so": library}, Path(folder)).definitions
+    exported = torch.export.export(of(lambda m, x: torch.relu(x)), (torch.ones(3),))
+    made = ProgramConversion(Program(exported, "m", "object", "export"), [opset])
+    program = made.rewritten(made.plan().matches)
+    [held] = read(write(used_with(found, ["compiled::triple"])), "model")
+    return {"result": program.module()(torch.arange(3.0)).tolist(), "kind": held.kind,
+            "body": held.body, "sha256": held.sha256}  # fmt: skip
+
+
+def test_an_op_of_a_compiled_library_takes_its_shapes_from_its_body(tmp_path):
+    library = built(tmp_path)
+    found = call(__file__, "uses_library", {"library": library}, 120, fresh=True)
+    assert found["result"] == [0.0, 3.0, 6.0]
+    assert (found["kind"], found["body"]) == ("library", "x * 3")
+    assert found["sha256"] == hashlib.sha256(library).hexdigest()
