@@ -69,9 +69,13 @@ def _teach_hidden(op: Op) -> None:
         kwargs = {name: spec(value) for name, value in schema.kwargs_schema.items()}
         given = op.arguments(args, kwargs, check=False)
         rows = _hidden_rows(op, given, _rule(op)(*args, **kwargs))
-        return expand_to_full_mesh_op_strategy(
+        expanded = expand_to_full_mesh_op_strategy(
             schema.get_mesh_from_args(), schema, rows[1], input_index=rows[0]
         )
+        for one in expanded.strategies:  # a list of one tensor needs a tuple of one spec
+            if not isinstance(one.output_specs, tuple):
+                one.output_specs = (one.output_specs,)
+        return expanded
 
     dispatcher = DTensor._op_dispatcher
     static = next((i for i, p in enumerate(op.parameters) if not p.tensor), 100)

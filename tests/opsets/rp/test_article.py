@@ -96,7 +96,7 @@ def test_an_op_is_found_under_its_namespace_and_missing_ones_are_named():
 
     assert oprep.ops.rp_test.seven is seven()
     assert "seven" in dir(oprep.ops.rp_test)
-    with pytest.raises(AttributeError, match="`oprep.ops.rp_test` has no op `eight`"):
+    with pytest.raises(AttributeError, match=r"has no op `eight`; it has .*`seven`"):
         oprep.ops.rp_test.eight  # noqa: B018
 
 
@@ -241,9 +241,8 @@ def test_an_optimizer_step_changes_its_declared_arguments_eager_and_compiled():
     import oprep
 
     op = oprep.register_autograd(Step)
-    assert str(op._schema) == (
-        "rp_test::step(Tensor(a!) param, Tensor grad, Tensor(b!) momentum, float lr, float mu) -> ()"
-    )
+    arguments = "Tensor(a!) param, Tensor grad, Tensor(b!) momentum, float lr, float mu"
+    assert str(op._schema) == f"rp_test::step({arguments}) -> ()"
 
     def step(param, grad, momentum):
         op(param, grad, momentum, 0.1, 0.9)
