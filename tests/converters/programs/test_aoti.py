@@ -6,11 +6,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from torch_child import ROOT, TESTS, in_child, start
+from torch_child import ROOT, TESTS, call, in_child
 
 from oprep.converters.program_artifacts import compare_package, write_package
 from oprep.converters.report import ModelRecord, Report, Verdict
-from oprep.converters.runner import Child, Limits
+from oprep.converters.runner import Child
 from oprep.converters.settings import versions
 
 GELU = """
@@ -72,36 +72,30 @@ def ran(package, examples):
     return [artifact_tasks.package_outputs(payload, lambda text: None) for payload in payloads]
 
 
-def asked(child, name, **values):
-    payload = {"file": __file__, "name": name, "values": values}
-    ended = child.call("torch_child:task", payload, Limits(300))
-    assert ended.outcome == "ok", (ended.error, ended.trace, ended.stderr)
-    return ended.value
-
-
 def test_a_package_gives_what_the_original_gives_in_a_fresh_process_and_is_written(tmp_path):
-    with start() as maker:
-        answer = asked(maker, "built")
-        package = Path(answer["package"])
-        with Child(readable=(ROOT, package.parent), import_from=(TESTS,)) as runner:
-            outputs = asked(runner, "ran", package=str(package), examples=answer["examples"])
-        examples = answer["examples"]
-        results = compare_package(examples, outputs)
-        assert [(c.name, c.verdict, c.sets) for c in results] == [
-            ("out", Verdict.PASS, 2),
-            ("kept", Verdict.PASS, 2),
-        ]
-        outputs[1]["out"]["array"][3, 1] += 0.1
-        (wrong, _) = compare_package(examples, outputs)
-        assert (wrong.verdict, wrong.worst_set) == (Verdict.FAIL, "other")
-        outputs[0]["n"] = {"plain": 4}
-        assert [c.detail for c in compare_package(examples, outputs)][2] == "3 became 4"
-        del outputs[0]["kept"]
-        assert compare_package(examples, outputs)[1].detail == "a tensor became nothing"
-        report = Report("convert", "verified", ModelRecord("net.pt2", "pt2", "0" * 64, 1, 0, ()),
-                        versions=versions())  # fmt: skip
-        target = tmp_path / "net.pt2"
-        report = write_package(report, package, target, (), (), {})
+    answer = call(__file__, "built", {}, 300)
+    package, examples = Path(answer["package"]), answer["examples"]
+    with Child(readable=(ROOT, package.parent), import_from=(TESTS,)) as fresh:
+        values = {"package": str(package), "examples": examples}
+        ended = fresh.call("torch_child:task", {"file": __file__, "name": "ran", "values": values})
+    assert ended.outcome == "ok", (ended.error, ended.trace, ended.stderr)
+    outputs = ended.value
+    results = compare_package(examples, outputs)
+    assert [(c.name, c.verdict, c.sets) for c in results] == [
+        ("out", Verdict.PASS, 2),
+        ("kept", Verdict.PASS, 2),
+    ]
+    outputs[1]["out"]["array"][3, 1] += 0.1
+    (wrong, _) = compare_package(examples, outputs)
+    assert (wrong.verdict, wrong.worst_set) == (Verdict.FAIL, "other")
+    outputs[0]["n"] = {"plain": 4}
+    assert [c.detail for c in compare_package(examples, outputs)][2] == "3 became 4"
+    del outputs[0]["kept"]
+    assert compare_package(examples, outputs)[1].detail == "a tensor became nothing"
+    report = Report("convert", "verified", ModelRecord("net.pt2", "pt2", "0" * 64, 1, 0, ()),
+                    versions=versions())  # fmt: skip
+    target = tmp_path / "net.pt2"
+    report = write_package(report, package, target, (), (), {})
     assert report.artifact.format == "aoti"
     assert report.artifact.file.size == target.stat().st_size
     assert any("/data/aotinductor/" in name for name in zipfile.ZipFile(target).namelist())
