@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable, Sequence
 
 MAX_LENGTH = 1 << 16
@@ -80,7 +81,8 @@ def _parsed(text: str) -> ast.expr:
     if len(text) > MAX_LENGTH:
         raise Unsafe(f"of {len(text)} characters")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings(action="ignore"):  # of escapes in texts of the file
+            return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise Unparsable(text) from error
 

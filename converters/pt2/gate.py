@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.pt2.entries import STORED, Entry, blocks, content, refused
 from oprep.converters.pt2.expressions import bare
 from oprep.converters.pt2.payload import check_payload
 from oprep.converters.pt2.schema import MAJOR
 from oprep.converters.pt2.structure import Misshapen, check, parse
 from oprep.converters.pt2.torch_files import first_code
-from oprep.converters.pt2.zipped import STORED, Entry, blocks, content, entries_of, refused
+from oprep.converters.pt2.zipped import entries_of
 from oprep.converters.reading import BLOCK, Content, OpenFile, Readable
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -37,7 +38,6 @@ MAX_JSON = 1 << 30
 MAX_PICKLED = 1 << 32
 MAX_UNPACKED = 1 << 36
 MAX_NAMED = 3
-OLD = "serialized_exported_program.json"
 
 
 @dataclass(frozen=True)
@@ -174,30 +174,38 @@ def _feed(digest: hashlib._Hash, source: Readable, start: int, end: int) -> None
         digest.update(source.read_at(at, min(BLOCK, end - at)))
 
 
-def _json(source: Readable, entry: Entry) -> Any:
+def program_of(source: Readable, data: bytes) -> Mapping[str, Any]:
+    """Parse JSON that is to be the program of this archive; exit 3 if it is none."""
+    program = _json(source, MODEL_JSON, data)
+    _checked(source, MODEL_JSON, program, "ExportedProgram", [])
+    found: Mapping[str, Any] = program
+    return found
+
+
+def _json(source: Readable, name: str, data: bytes) -> Any:
     try:
-        return parse(content(source, entry, MAX_JSON))
+        return parse(data)
     except Misshapen as error:
-        raise refused(source, f"entry `{entry.name}` {error}") from error
+        raise refused(source, f"entry `{name}` {error}") from error
 
 
-def _checked(source: Readable, entry: Entry, value: Any, kind: str, findings: list[str]) -> None:
+def _checked(source: Readable, name: str, value: Any, kind: str, findings: list[str]) -> None:
     seen: set[str] = set()
 
     def report(what: str) -> None:
         if what not in seen:
             seen.add(what)
-            findings.append(f"entry `{entry.name}`: {what}")
+            findings.append(f"entry `{name}`: {what}")
 
     try:
         check(value, kind, report)
     except Misshapen as error:
-        raise refused(source, f"entry `{entry.name}`: {error}") from error
+        raise refused(source, f"entry `{name}`: {error}") from error
 
 
 def _program(source: Readable, by_name: Mapping[str, Entry], findings: list[str]) -> Any:
     entry = by_name[MODEL_JSON]
-    program = _json(source, entry)
+    program = _json(source, MODEL_JSON, content(source, entry, MAX_JSON))
     version = program.get("schema_version") if isinstance(program, dict) else None
     major = version.get("major") if isinstance(version, dict) else None
     if isinstance(major, int) and major != MAJOR:
@@ -206,10 +214,10 @@ def _program(source: Readable, by_name: Mapping[str, Entry], findings: list[str]
             f"its schema has the version {major}, only {MAJOR} is known here",
             f"it was written by torch {str(program.get('torch_version'))[:40]}",
         )
-    _checked(source, entry, program, "ExportedProgram", findings)
+    _checked(source, MODEL_JSON, program, "ExportedProgram", findings)
     for text in _string_inputs(program["graph_module"]):
         if not bare(text):
-            findings.append(f"entry `{entry.name}`: the constant input `{text[:120]}`")
+            findings.append(f"entry `{MODEL_JSON}`: the constant input `{text[:120]}`")
     return program
 
 
@@ -234,8 +242,8 @@ def _payloads(
         if f"{folder}{MODEL}.pt" in by_name:
             return {}
         raise refused(source, f"it has no entry `{config}`")
-    table = _json(source, entry)
-    _checked(source, entry, table, "PayloadConfig", findings)
+    table = _json(source, config, content(source, entry, MAX_JSON))
+    _checked(source, config, table, "PayloadConfig", findings)
     payloads: Mapping[str, Any] = table["config"]
     for name, meta in payloads.items():
         entry = by_name.get(folder + meta["path_name"])

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oprep.converters.pt2.gate import EXTRA, MODEL_JSON, Pt2
+from oprep.converters.pt2.entries import Entry, blocks
+from oprep.converters.pt2.gate import EXTRA, MODEL_JSON, Pt2, program_of
 from oprep.converters.pt2.ops import graphs
-from oprep.converters.pt2.structure import parse
 from oprep.converters.pt2.zipped import (
     CENTRAL,
     END,
@@ -28,8 +28,6 @@ from oprep.converters.pt2.zipped import (
     LOCATOR,
     UTF8,
     ZIP64,
-    Entry,
-    blocks,
 )
 
 ROOT = "archive"
@@ -74,7 +72,7 @@ def repack(
     """
     given = dict(replaced or {})
     data = given.pop(MODEL_JSON, None)
-    program = pt2.program if data is None else parse(data)
+    program = pt2.program if data is None else program_of(pt2.source, data)
     given[MODEL_JSON] = program_bytes(program, keep_traces=keep_traces)
     given |= {f"{EXTRA}{name}": content for name, content in (extra or {}).items()}
     parts = [_held(name, content) for name, content in given.items()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from oprep.converters.pt2.entries import Entry, refused
 from oprep.converters.pt2.schema import WIDTHS
-from oprep.converters.pt2.zipped import Entry, refused
 from oprep.converters.reading import Readable
 
 STRIDED = 7

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
+from oprep.converters.pt2.entries import Entry, content, refused
 from oprep.converters.pt2.pickles import CONTAINERS, Damaged, Found, first_forbidden
-from oprep.converters.pt2.zipped import Entry, content, entries_of, refused
+from oprep.converters.pt2.zipped import entries_of
 from oprep.converters.reading import Content, Readable, as_stream
 from oprep.opsets.errors import ExitCode, OprepError
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oprep.converters import formats, reading
-from oprep.converters.files import read, require_onnx, sniff, stream
+from oprep.converters.files import holding, read, require_onnx, sniff, sniff_file, stream
 from oprep.converters.reading import Content, identify
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -234,6 +234,24 @@ def test_p02_the_format_is_told_by_content(name: str) -> None:
         require_onnx(content)
     assert refused.value.exit_code == ExitCode.MODEL
     assert formats.WORDS[name] in refused.value.message
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_p02_a_file_that_is_held_open_is_told_by_content_too(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(FORMATS[name])
+    with holding(path) as file:
+        assert sniff_file(file) == name
+    assert sniff_file(Content(path, FORMATS[name], "")) == name
+
+
+@pytest.mark.parametrize(("name", "head"), [("safetensors", 8), ("onnx", 0)])
+def test_a_large_file_is_told_by_its_beginning(name: str, head: int, tmp_path: Path) -> None:
+    path, table = tmp_path / "model", b"{" + b" " * (3 << 20) + b"}"
+    start = len(table).to_bytes(8, "little") + table if head else b"\x08\x07\x3a\xff\xff\xff\x0f"
+    path.write_bytes(start + bytes(1 << 21))
+    with holding(path) as file:
+        assert sniff_file(file) == name
 
 
 def test_every_format_has_an_example() -> None:

@@ -146,6 +146,13 @@ def test_entries_are_replaced_and_added(archives):
     assert after.read(WEIGHTS) == pt2.read(WEIGHTS)
 
 
+@pytest.mark.parametrize("data", [b"{", b"[]", b'{"graph_module": 1}', b"[" * 1000])
+def test_what_is_no_program_is_not_written(data, archives):
+    with pytest.raises(OprepError) as refused:
+        repack(gated(archives["plain"]), {MODEL: data})
+    assert refused.value.exit_code == ExitCode.MODEL
+
+
 def test_data_begin_at_multiples_of_64_and_nothing_is_dated(archives):
     data = written(gated(archives["rich"]))
     assert all(entry.start % 64 == 0 for entry in gated(data).entries)

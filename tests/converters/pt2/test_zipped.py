@@ -14,8 +14,9 @@ from corpus.hostile_pt2 import unpacked, zipped
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oprep.converters.pt2.entries import blocks
 from oprep.converters.pt2.packing import Part, packed
-from oprep.converters.pt2.zipped import MAX_RATIO, blocks, entries_of
+from oprep.converters.pt2.zipped import MAX_RATIO, entries_of
 from oprep.converters.reading import Content
 from oprep.opsets.errors import ExitCode, OprepError
 
