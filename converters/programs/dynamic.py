@@ -154,12 +154,25 @@ def shapes(model: nn.Module, example: Example, free: Sequence[Free]) -> Any:
     leaves, spec = pytree.tree_flatten((example.args, dict(example.kwargs)))
     marks = [_Mark(axes.get(index)) for index in range(len(leaves))]
     args, kwargs = pytree.tree_unflatten(marks, spec)
-    return pytree.tree_map(lambda mark: mark.axes, bound(model, args, kwargs, example.name))
+    return _written(bound(model, args, kwargs, example.name))
 
 
 @dataclass(frozen=True)
 class _Mark:
+    """Stands for a leaf while containers are put together."""
+
     axes: dict[int, Any] | None
+
+
+def _written(value: Any) -> Any:
+    """Write marks as torch wants them: containers that are not Python's own become lists."""
+    if isinstance(value, _Mark):
+        return value.axes
+    if type(value) is dict:
+        return {key: _written(item) for key, item in value.items()}
+    children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
+    made = [_written(child) for child in children]
+    return tuple(made) if type(value) is tuple else made
 
 
 def export_free(

@@ -23,7 +23,7 @@ NOISE = re.compile(
     r"^(The error above|For more information|Set TORCH|Developer debug|The following call|"
     r"Traceback|from user code|File |Caused by|During handling|To fix)",
 )
-MAX_REASON = 240
+MAX_REASON = 160
 
 
 def export(
@@ -62,6 +62,8 @@ def reason(error: BaseException) -> str:
     joined = " ".join(kept[:1]) or type(error).__name__
     joined = re.sub(r"\s*\(unhinted:.*$", "", joined)
     joined = re.sub(r"\s*For more information.*$", "", joined)
+    if len(joined) > MAX_REASON:
+        joined = joined.partition(". ")[0]
     shown = joined if len(joined) <= MAX_REASON else joined[: MAX_REASON - 1] + "…"
     named = isinstance(error, RuntimeError | AssertionError)
     return shown if named else f"{type(error).__name__}: {shown}"

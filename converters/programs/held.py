@@ -24,8 +24,10 @@ def private_copy(module: nn.Module) -> nn.Module:
     storages: dict[int, Any] = {}
     memo: dict[Any, Any] = {"torch": storages}
     for parameter in module.parameters():
+        if is_lazy(parameter):
+            continue
         memo[id(parameter)] = parameter
-        if parameter.layout is torch.strided and not is_lazy(parameter):
+        if parameter.layout is torch.strided:
             storage = parameter.untyped_storage()
             storages[storage._cdata] = storage
     try:

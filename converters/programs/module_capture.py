@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
 
 from oprep.converters.dynamic_dims import DynamicDim
 from oprep.converters.program_inputs import Given
@@ -83,6 +85,7 @@ def capture_module(
     model: nn.Module, name: str, format: str, own: Sequence[Example], wanted: Wanted
 ) -> Program:
     """Capture a module; it is copied first, so whatever a trace does to it is lost."""
+    _require_shapes(model, name)
     example = call_of(model, inspect.signature(model.forward), name, format, own, wanted)
     ordered = in_order(model, example.args, example.kwargs, example.name)
     subject = Subject(model, name, separate(replace(example, kwargs=ordered), model))
@@ -95,6 +98,19 @@ def capture_module(
     except Exception as error:  # torch's errors have no common type
         return _without_export(subject, format, own, wanted, error)
     return finished(subject, exported, (format, "export"), own, wanted, ())
+
+
+def _require_shapes(model: nn.Module, name: str) -> None:
+    """Refuse lazy modules: each run of a copy would draw weights of its own."""
+    lazy = [key for key, tensor in model.named_parameters() if is_lazy(tensor)]
+    if lazy:
+        raise OprepError(
+            f"`{name}` has parameters without a shape yet",
+            where=name,
+            notes=(f"`{lazy[0]}` gets its shape in the first run",),
+            help="run the module once on its inputs first",
+            exit_code=ExitCode.MODEL,
+        )
 
 
 def separate(example: Example, model: nn.Module) -> Example:
@@ -156,7 +172,7 @@ def finished(
     """Compare with the module, try small sizes, bind the given sets, put the program together."""
     program, free = exported.program, exported.free
     traced = dims.traceable(subject.example, free)
-    said = (*notes, *checked(replace(subject, example=traced), program))
+    said = (*notes, *checked(replace(subject, example=traced), program, own))
     settled = with_small_sizes(subject.model, program, subject.example, free, subject.name)
     if any(new.low != (old.low or 0) for old, new in zip(free, settled, strict=True)):
         program = exported.again(settled)
@@ -168,13 +184,13 @@ def finished(
     )
 
 
-def checked(subject: Subject, exported: ExportedProgram) -> tuple[str, ...]:
+def checked(subject: Subject, exported: ExportedProgram, own: Sequence[Example]) -> tuple[str, ...]:
     """Run module and program once on the example: exit 3 where they differ.
 
     A module that differs from itself cannot be compared; then a note says so.
     """
     example = subject.example
-    wanted = run(subject.model, example)
+    wanted = _run(subject, own)
     try:
         fault = "" if same(wanted, run(exported.module(), example)) else "gives another result"
     except Exception as error:  # a guard or an op
@@ -196,7 +212,7 @@ def _without_export(
     subject: Subject, format: str, own: Sequence[Example], wanted: Wanted, error: Exception
 ) -> Program:
     """Trace what torch.export refuses, where `auto` lets it and nothing is frozen by that."""
-    _require_that_it_runs(subject, own)
+    _run(subject, own)
     advice = "pass `--capture trace` to freeze what depends on data"
     if wanted.mode == "export":
         raise refused(subject.name, error, advice) from error
@@ -207,17 +223,18 @@ def _without_export(
         raise refused(subject.name, error, _advice(second, advice)) from error
 
 
-def _require_that_it_runs(subject: Subject, own: Sequence[Example]) -> None:
-    """Where the module itself fails on its inputs, say that instead of what torch.export says."""
+def _run(subject: Subject, own: Sequence[Example]) -> list[Any]:
+    """Run the module itself; where it fails on its inputs, that is what there is to say."""
     example = subject.example
-    origin = f"`{example.name}`" if example in own else "the inputs that are given"
+    ours = example.name in [item.name for item in own]
+    origin = f"`{example.name}`" if ours else "the inputs that are given"
     with calling(f"`{subject.name}`", subject.name, f"check that {origin} are what it takes"):
-        run(subject.model, example)
+        return run(subject.model, example)
 
 
 def _advice(second: OprepError, advice: str) -> str:
     frozen = isinstance(second, FrozenError)
-    return advice if frozen else "export it to `.pt2` where torch.export takes it"
+    return advice if frozen else ""
 
 
 class FrozenError(OprepError):
@@ -240,7 +257,8 @@ def _traced(
     except OprepError:
         raise
     except Exception as error:
-        raise refused(subject.name, error, "leave `--dynamic` out") from error
+        help = "leave `--dynamic` out" if wanted.dynamic else ""
+        raise refused(subject.name, error, help) from error
     notes = (*notes, *tracing.frozen_note(found))
     program = finished(subject, exported, (format, "trace"), own, wanted, notes)
     others = [item for item in example_sets(program, (), OTHER_SEED) if item.whole]

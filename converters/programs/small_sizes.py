@@ -63,12 +63,21 @@ def _fault(model: nn.Module, exported: ExportedProgram, example: Example) -> str
 
 
 def run(model: nn.Module, example: Example) -> list[Any]:
-    """Run a copy of a module on copies of the inputs, always with the same random numbers."""
+    """Run a copy of a module on copies of the inputs, always with the same random numbers.
+
+    Gradients are on as in a capture: some modules take another way without them.
+    """
     values, spec = pytree.tree_flatten((example.args, dict(example.kwargs)))
-    copied = [value.detach().clone() if isinstance(value, Tensor) else value for value in values]
+    copied = [
+        value.detach().clone().requires_grad_(value.requires_grad)
+        if isinstance(value, Tensor)
+        else value
+        for value in values
+    ]
     args, kwargs = pytree.tree_unflatten(copied, spec)
-    with quiet(), torch.no_grad(), same_random_state(seed=0):
-        return pytree.tree_leaves(private_copy(model)(*args, **kwargs))
+    with quiet(), torch.enable_grad(), same_random_state(seed=0):
+        made = pytree.tree_leaves(private_copy(model)(*args, **kwargs))
+    return [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in made]
 
 
 def same(left: Sequence[Any], right: Sequence[Any]) -> bool:

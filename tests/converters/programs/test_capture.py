@@ -172,6 +172,37 @@ def test_a_module_that_python_cannot_copy_is_left_as_it_is_too():
 
 
 @in_child()
+def test_a_module_without_shapes_yet_is_refused_and_stays_without():
+    import torch
+    from captures import refusal
+
+    from oprep.converters.programs.capture import capture
+    from oprep.converters.programs.program import Example
+
+    module = torch.nn.LazyLinear(4)
+    error = refusal(capture, module, given=(Example("given", (torch.ones(2, 3),)),))
+    assert "`weight` gets its shape" in error.notes[0]
+    assert module.has_uninitialized_params()
+
+
+@in_child()
+def test_a_module_that_computes_gradients_itself_is_captured():
+    import torch
+    from torch import nn
+
+    from oprep.converters.programs.capture import capture
+    from oprep.converters.programs.program import Example
+
+    class Slope(nn.Module):
+        def forward(self, x):
+            x = x.detach().requires_grad_(True)
+            return torch.autograd.grad((x**2).sum(), x)[0]
+
+    program = capture(Slope(), given=(Example("given", (torch.ones(2),)),))
+    assert program.exported.module()(torch.tensor([3.0, 4.0])).tolist() == [6.0, 8.0]
+
+
+@in_child()
 def test_one_tensor_given_twice_stays_two_inputs():
     """torch.export takes the same tensor for the same value: then `x - 2y` becomes `y - 2y`."""
     import torch

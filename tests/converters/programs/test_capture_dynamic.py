@@ -150,6 +150,40 @@ def test_nested_keyword_and_extra_inputs_are_named_flat():
 
 
 @in_child()
+def test_fields_of_a_dataclass_can_vary():
+    import dataclasses
+
+    import torch
+    from torch import nn
+
+    from oprep.converters.dynamic_dims import parse_dynamic
+    from oprep.converters.programs.capture import capture
+    from oprep.converters.programs.example_sets import example_sets
+    from oprep.converters.programs.program import Example
+
+    @dataclasses.dataclass
+    class Batch:
+        x: torch.Tensor
+        mask: torch.Tensor
+
+    class Net(nn.Module):
+        def forward(self, batch):
+            return batch.x * batch.mask
+
+    torch.export.register_dataclass(Batch, serialized_type_name="test.Batch")
+    x = torch.randn(4, 3)
+    program = capture(
+        Net(),
+        dynamic=parse_dynamic(["batch_x:0=n", "batch_mask:0=n"]),
+        given=(Example("given", (Batch(x, x),)),),
+    )
+    sizes = {item.args[0].x.shape[0] for item in example_sets(program)}
+    assert len(sizes) >= 3
+    y = torch.ones(7, 3)
+    assert torch.equal(program.exported.module()(Batch(y, y * 2)), y * 2)
+
+
+@in_child()
 def test_inputs_and_axes_that_are_not_there_are_refused_with_what_there_is():
     from captures import refusal
 
