@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -130,6 +131,16 @@ def test_a_file_that_is_broken_and_runs_code_is_broken(attack, archives):
     refused = refusal(zipped(files))
     assert refused.exit_code == ExitCode.MODEL
     assert "--trust-model" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    "name", ["sizes beyond the bytes", "sizes that overflow", "steps beyond the bytes",
+             "offset beyond the bytes", "wider dtype", "no bytes for a weight"],
+)  # fmt: skip
+def test_p08_a_tensor_larger_than_its_bytes_is_refused_with_both_numbers(name, archives):
+    (attack,) = [each for each in BROKEN if each.name == name]
+    message = refusal(attacked(archives, attack)).message
+    assert re.search(r"needs \d+ bytes, entry `data/weights/weight_0` has \d+$", message)
 
 
 def test_an_aotinductor_package_is_told_apart(archives):
