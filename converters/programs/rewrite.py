@@ -51,7 +51,11 @@ def rewrite(
     for match in matches:
         by_path.setdefault(match.view.region.path, []).append(match)
     kept = _named_by_calls(exported)
+    done: set[int] = set()
     for path, own in by_path.items():
+        if id(copied.graphs[path]) in done:
+            continue  # one graph under two names
+        done.add(id(copied.graphs[path]))
         region = _Region(
             copied.graphs[path], own[0].view, copied, kept if not path else frozenset()
         )
