@@ -75,7 +75,7 @@ class Side:
         self._limits = Limits(seconds=seconds, memory=memory)
         self._opening_limits = Limits(seconds=max(seconds, OPEN_SECONDS), memory=memory)
         self._caller: Caller | None = None
-        self._open = False
+        self._open = self._lent = False
         self.told: dict[str, Any] = {}
         self.began = ""
         self.sandboxed = True
@@ -118,14 +118,17 @@ class Side:
         return f", at {at}" if isinstance(again, Trouble) and at.startswith("`") else ""
 
     def close(self) -> None:
-        """End the process."""
-        if self._caller is not None:
+        """End the process; one that ran before goes on, without the program."""
+        if self._caller is not None and not self._lent:
             self._caller.close()
+        elif self._caller is not None and self._open:
+            self._call("close_programs", {})
         self._caller, self._open = None, False
 
     def _call(self, task: str, payload: Mapping[str, Any]) -> dict[str, Any] | Trouble:
         if self._caller is None:
             self._caller = self._start()
+            self._lent = bool(getattr(self._caller, "running", False))
         limits = self._opening_limits if task == "open_program" else self._limits
         ended = self._caller.call(f"{TASKS}:{task}", payload, limits)
         self.sandboxed = self.sandboxed and (ended.sandboxed or ended.outcome == "crashed")

@@ -164,6 +164,11 @@ class Child:
         """Write a file into the private folder for the next task; give its path."""
         return put(self.folder, name, data)
 
+    @property
+    def running(self) -> bool:
+        """Tell whether an interpreter is alive."""
+        return self._living is not None and not self._living.dead()
+
     def close(self) -> None:
         """Kill the whole process group and remove the private folder."""
         try:

@@ -1,4 +1,4 @@
-"""A crash or a hang of an op is a verdict that names it; the other sites are proven all the same."""
+"""A crash or a hang of an op is a verdict that names it; other sites are proven all the same."""
 
 from __future__ import annotations
 
@@ -45,3 +45,20 @@ def test_what_kills_the_artifact_is_named(monkeypatch):
     assert output.verdict == "crashed"
     assert output.detail.startswith("the candidate crashed: ended by SIGABRT")
     assert "at `opening::crash` at `relu_1`" in output.detail
+
+
+def test_a_process_that_ran_before_goes_on_after_the_proof():
+    from oprep.converters.program_sides import Side
+
+    child = start()
+    assert child.call("oprep.converters.programs.proving:close_programs", {}).outcome == "ok"
+    side = Side(lambda: child, Opening("program_openings:nothing"), "the original", 60.0)
+    side.open()
+    side.close()
+    assert child.running
+    child.close()
+    own = start()
+    side = Side(lambda: own, Opening("program_openings:nothing"), "the original", 60.0)
+    side.open()
+    side.close()
+    assert not own.running
