@@ -20,8 +20,10 @@ from oprep.converters.forms import (
 )
 from oprep.converters.graph import ABSENT, Attribute, Many, Several
 from oprep.converters.normal import Wanted, literal
+from oprep.converters.parameters import Node, Parameters, meaning, read
 from oprep.converters.state import Matcher, State, Then, show
-from oprep.opsets.expression import UNKNOWN, evaluate, explain
+from oprep.opsets.arithmetic import Unknown
+from oprep.opsets.computing import compute, holds, why_not
 from oprep.opsets.syntax import Binary, Call, Expression, Maybe, Name, Rest, Unary
 
 Compile: TypeAlias = Callable[[Expression], Matcher]
@@ -30,7 +32,9 @@ SlotOf: TypeAlias = Callable[[str], int]
 
 def guarded(form: Guarded, inner: Matcher, slot: SlotOf) -> Matcher:
     """Build the matcher of a guarded equation."""
-    presets = [(slot(name), Attribute(value)) for name, value in form.presets]
+    presets: list[tuple[int, Any]] = [
+        (slot(name), ABSENT if value is None else Attribute(value)) for name, value in form.presets
+    ]
     tensors = [slot(name) for name in form.names]
 
     def allowed(state: State) -> bool:
@@ -66,7 +70,7 @@ NodeMatcher: TypeAlias = Callable[[State, int, Then], bool]
 
 def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher:
     """Build the matcher of one node form: attributes first, then inputs, then `when`."""
-    checks = [_attribute(item, slot) for item in form.attributes]
+    checks = [_attribute(item, slot, form) for item in form.attributes]
     inputs = [_input(item, compile_, slot) for item in form.inputs]
     rest = _rest(form.rest, slot)
     if form.captured:
@@ -77,6 +81,10 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
         got = state.inputs[node]
         if form.closed is not None and not _closed(state, node, form):
             return False
+        if form.alone and len(state.outputs[node]) > 1:
+            return state.why is not None and state.why.note(
+                state, f"it has {len(state.outputs[node])} outputs, `{form.op}` then trains", 0.3
+            )
         extra = got[count:]
         if form.rest is None and any(extra):
             return state.why is not None and state.why.note(
@@ -93,6 +101,8 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
             if form.when is not None and not _condition(state, node, form):
                 return False
             if form.dtypes and not _dtype(state, node, form):
+                return False
+            if form.computed and not _computed(state, node, form):
                 return False
             return then() if rest is None else rest(state, extra, then)
 
@@ -116,7 +126,7 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
 
     want = form.inputs[0].want if count == 1 else None
     simple = isinstance(want, Name | Call | Binary | Unary) and not (
-        checks or rest or form.when or form.captured or form.closed is not None
+        checks or rest or form.when or form.captured or form.closed is not None or form.computed
     )
     if not simple or want is None or isinstance(want, Default | Required):
         return run
@@ -147,13 +157,25 @@ def _closed(state: State, node: int, form: NodeForm) -> bool:
 
 def _condition(state: State, node: int, form: NodeForm) -> bool:
     assert form.when is not None
-    environment = _Parameters(state, node, form)
-    if evaluate(form.when, environment) is True:
+    environment = Parameters(state, node, form)
+    if holds(form.when, environment):
         return True
     means = form.changed or f"`{form.op}` means something else here"
     return state.why is not None and state.why.note(
-        state, f"{means}: {explain(form.when, environment)}", 0.4
+        state, f"{means}: {why_not(form.when, environment)}", 0.4
     )
+
+
+def _computed(state: State, node: int, form: NodeForm) -> bool:
+    """Compare what follows from the parameters with what the node has."""
+    asked, said = Node(state, node, form), Parameters(state, node, form)
+    for name, expression in form.computed:
+        want, got = compute(expression, said), asked.name(name)
+        if isinstance(want, Unknown) or isinstance(got, Unknown) or not equal_plain(want, got):
+            return state.why is not None and state.why.note(
+                state, f"`{name}` is {show(got)}, the function wants {show(want)}", 0.4
+            )
+    return True
 
 
 def _dtype(state: State, node: int, form: NodeForm) -> bool:
@@ -169,54 +191,6 @@ def _dtype(state: State, node: int, form: NodeForm) -> bool:
         f"the dtype is {got}, `{form.op}` means the same only on {', '.join(sorted(form.dtypes))}",
         0.4,
     )
-
-
-class _Parameters:
-    """The parameters of a vocabulary function as one node has them."""
-
-    def __init__(self, state: State, node: int, form: NodeForm) -> None:
-        self.state, self.node, self.form = state, node, form
-
-    def name(self, name: str) -> object:
-        for item in self.form.attributes:
-            if item.parameter == name:
-                value = self.state.view.attribute(self.node, item.name)
-                return item.default if value is None else value
-        for parameter, settled in self.form.settled:
-            if parameter == name:
-                return settled
-        value = self._value(name)
-        constant = self.state.view.constant(value) if value else None
-        return UNKNOWN if constant is None else plain_of(constant)
-
-    def call(self, function: str, arguments: tuple[object, ...]) -> object:
-        value = self._value(str(arguments[0])) if arguments else None
-        view = self.state.view
-        if function == "present":
-            return bool(value)
-        if not value:
-            return UNKNOWN
-        if function in ("rank", "shape"):
-            shapes = view.shapes(value)
-            if not shapes or any(shape is None for shape in shapes):
-                return UNKNOWN
-            ranks = {len(shape) for shape in shapes if shape is not None}
-            if function == "rank":
-                return ranks.pop() if len(ranks) == 1 else UNKNOWN
-            return list(shapes[0] or ()) if len(set(shapes)) == 1 else UNKNOWN
-        if function == "dtype":
-            kinds = set(view.dtypes(value))
-            return kinds.pop() if len(kinds) == 1 and None not in kinds else UNKNOWN
-        if function == "is_const":
-            return view.constant(value) is not None
-        return UNKNOWN
-
-    def _value(self, name: str) -> Any:
-        got = self.state.inputs[self.node]
-        for i, item in enumerate(self.form.inputs):
-            if item.parameter == name:
-                return got[i] if i < len(got) else ""
-        return None
 
 
 def _rank(state: State, node: int) -> int | None:
@@ -238,25 +212,31 @@ def _axis_equal(state: State, node: int, name: str, want: Any, got: Any) -> bool
     return rank is not None and equal_plain(want, got, rank)
 
 
-def _attribute(item: AttributeWant, slot: SlotOf) -> NodeMatcher:
+def _attribute(item: AttributeWant, slot: SlotOf, form: NodeForm) -> NodeMatcher:
     name, default, want = item.name, item.default, item.want
     label = item.parameter or name
+    plain = item.reads is None and item.means is None
     if isinstance(want, Default | Required):
         wanted: Any = want.value
     elif isinstance(want, Name | Maybe):
-        return _bound_attribute(item, slot(want.name) if want.name != "_" else -1)
+        return _bound_attribute(item, slot(want.name) if want.name != "_" else -1, form)
     else:
         wanted = literal(want)
 
     def check(state: State, node: int, then: Then) -> bool:
-        got = state.view.attribute(node, name)
-        if got is None:
+        got = state.view.attribute(node, name) if plain else read(state, node, item, form)
+        if got is None and plain:
             got = default
             if got is None and isinstance(want, Default):
                 return then()
-        if isinstance(want, Default) and wanted is None and equal_plain(default, got):
+        if plain and isinstance(want, Default) and wanted is None and equal_plain(default, got):
             return then()
-        if _axis_equal(state, node, label, wanted, got):
+        if isinstance(got, Unknown):
+            return state.why is not None and state.why.note(
+                state, f"`{label}` is unknown: {got.reason}", 0.5
+            )
+        meant = wanted if item.means is None else meaning(state, node, item, form, wanted)
+        if _axis_equal(state, node, label, meant, got):
             return then()
         shown = wanted.text if isinstance(wanted, Wanted) else show(_unwrapped(wanted))
         if isinstance(want, Default):
@@ -274,12 +254,18 @@ def _unwrapped(value: Any) -> Any:
     return value.value if isinstance(value, Wanted) else value
 
 
-def _bound_attribute(item: AttributeWant, index: int) -> NodeMatcher:
+def _bound_attribute(item: AttributeWant, index: int, form: NodeForm) -> NodeMatcher:
+    plain = item.reads is None and item.means is None
+
     def bind(state: State, node: int, then: Then) -> bool:
         if index < 0:
             return then()
-        got = state.view.attribute(node, item.name)
-        got = item.default if got is None else got
+        got = state.view.attribute(node, item.name) if plain else read(state, node, item, form)
+        got = item.default if got is None and plain else got
+        if isinstance(got, Unknown):
+            return state.why is not None and state.why.note(
+                state, f"`{item.parameter}` is unknown: {got.reason}", 0.5
+            )
         old = state.slots[index]
         if got is None:
             if not isinstance(item.want, Maybe):
@@ -319,7 +305,7 @@ InputMatcher: TypeAlias = Callable[[State, Any, int, Then], bool]
 def _input(item: InputWant, compile_: Compile, slot: SlotOf) -> InputMatcher:
     want, label = item.want, item.parameter
     if isinstance(want, Default | Required):
-        return _default_input(want.value, label, item.absent)
+        return _default_input(want.value, label, item.absent, item.dtype)
     if isinstance(want, Maybe):
         return _optional_input(slot(want.name))
     if isinstance(want, Rest):
@@ -364,7 +350,7 @@ def _list_input(want: Rest, slot: SlotOf) -> InputMatcher:
     return match
 
 
-def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
+def _default_input(wanted: Any, label: str, absent: Any, dtype: str = "") -> InputMatcher:
     def match(state: State, value: Any, node: int, then: Then) -> bool:
         if value == "":
             if equal_plain(wanted, absent):
@@ -381,6 +367,10 @@ def _default_input(wanted: Any, label: str, absent: Any) -> InputMatcher:
                 0.5,
             )
         got = plain_of(constant)
+        if dtype and constant.dtype != dtype:
+            return state.why is not None and state.why.note(
+                state, f"a constant is {constant.dtype}, the function wants {dtype}", 0.5
+            )
         if _axis_equal(state, node, label, wanted, got):
             return then()
         wish = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from oprep.converters.graph import Constant
@@ -46,25 +47,33 @@ Want: TypeAlias = Expression | Default | Required
 
 @dataclass(frozen=True, slots=True)
 class AttributeWant:
-    """What an attribute called `name` has to be; `default` is that of the op's schema."""
+    """What an attribute called `name` has to be; `default` is that of the op's schema.
+
+    `reads` gives the parameter's value where no attribute is just that, `means` the one way of
+    writing it in which it is compared and bound.
+    """
 
     name: str
     want: Want
     default: Any
     parameter: str = ""
+    reads: Expression | None = None
+    means: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InputWant:
     """What stands at an input; `plain` says that it is a number or list, not a tensor.
 
-    `absent` is what an optional input means that is not there.
+    `absent` is what an optional input means that is not there, `dtype` that of the constant
+    ("": any).
     """
 
     want: Want
     plain: bool = False
     parameter: str = ""
     absent: Any = None
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,10 @@ class NodeForm:
     `settled` are those that no input or attribute holds; `changed` says what is different in this
     opset where it does not hold. `dtypes` are those of the first input on which the form means
     the same (empty: all).
+    `formals` are the op's attributes with their defaults, `places` the names of its inputs, for
+    parameters that are computed; `said` what the pattern says of parameters in plain values.
+    `computed` are attributes and inputs that follow from the parameters. With `alone` the node
+    has one output.
     """
 
     op: str
@@ -93,14 +106,19 @@ class NodeForm:
     changed: str = ""
     settled: tuple[tuple[str, Any], ...] = ()
     dtypes: frozenset[str] = frozenset()
+    formals: Mapping[str, Any] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
+    said: Mapping[str, Any] = field(default_factory=dict)
+    computed: tuple[tuple[str, Expression], ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
     """An equation that stands for a call where its parameters have the values in `presets`.
 
-    `presets` binds variables to these values; `inner` must match, and the first of the tensors in
-    `names` must have one of `dtypes` (empty: any).
+    `presets` binds variables to these values (None: absent); `inner` must match, and the first of
+    the tensors in `names` must have one of `dtypes` (empty: any).
     """
 
     inner: Expression

@@ -6,7 +6,8 @@ What is unknown stays unknown through arithmetic and comparison; `unknown and Fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from oprep.opsets.arithmetic import BUILT_IN, Unknown, calculate, compare, show
@@ -63,18 +64,35 @@ def evaluate(expression: Expression, environment: Environment) -> object:
     return UNKNOWN if isinstance(value, Unknown) else value
 
 
-def explain(expression: Expression, environment: Environment) -> str:
+def evaluate_with(
+    expression: Expression,
+    environment: Environment,
+    functions: Mapping[str, Callable[[str, Sequence[object]], object]],
+) -> object:
+    """Give the value of an expression that may call other functions, or an `Unknown`."""
+    return _Evaluation(environment, functions).value(expression)
+
+
+def explain(
+    expression: Expression,
+    environment: Environment,
+    functions: Mapping[str, Callable[[str, Sequence[object]], object]] = BUILT_IN,
+) -> str:
     """Say which part of a condition failed first, with both values; "" where it holds.
 
     A part that is false comes before one that is unknown: it decides.
     """
-    evaluation = _Evaluation(environment)
+    evaluation = _Evaluation(environment, functions)
     return "" if evaluation.truth(expression) is True else evaluation.failure(expression)
 
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
     environment: Environment
+    functions: Mapping[str, Callable[[str, Sequence[object]], object]] = field(
+        default_factory=lambda: BUILT_IN
+    )
+    """What may be called beside `GRAPH_FUNCTIONS`."""
 
     def value(self, expression: Expression) -> object:
         match expression:
@@ -122,9 +140,9 @@ class _Evaluation:
 
     def call(self, call: Call) -> object:
         text = format_expression(call)
-        if call.function in BUILT_IN and not call.keywords:
+        if call.function in self.functions and not call.keywords and call.domain is None:
             arguments = [self.value(argument) for argument in call.arguments]
-            return BUILT_IN[call.function](text, arguments)
+            return self.functions[call.function](text, arguments)
         count = GRAPH_FUNCTIONS.get(call.function)
         if count is None or len(call.arguments) != count or call.keywords or call.domain:
             return Unknown(f"`{text}` is nothing that a condition can ask")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -27,10 +27,12 @@ _VALUES: dict[str, object] = {"None": None, "True": True, "False": False}
 class Slot:
     """Where an ONNX op keeps one of its inputs or attributes, and what stands there.
 
-    Exactly one of `parameter` (a formal parameter of the function) and `literal` is used.
+    Exactly one of `parameter` (a formal parameter of the function), `value` (an expression over
+    the parameters, as `computing` has it) and `literal` is used.
     `name` is the attribute's name, empty for an input. `many` says that the input is a list of
-    which an int parameter is the only element. `absent` is what an optional input means that is
-    not there; an attribute that is not there has its schema's default, or means None.
+    which an int parameter is the only element. `absent` is what an optional input or attribute
+    means that is not there; an attribute that is not there has its schema's default, else None.
+    `dtype` is the dtype of a literal or a computed input, where no tensor beside it gives one.
     A parameter called `dtype` is the name of a dtype (`float64`), at an attribute its number.
     """
 
@@ -39,6 +41,8 @@ class Slot:
     literal: object = None
     many: bool = False
     absent: object = None
+    value: Expression | None = None
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,15 @@ class OnnxForm:
     arithmetic and named ONNX ops in the function's parameters. `when` is a condition over the
     parameters. A parameter that none of these mentions has its default.
     `dtypes` (classes as `DTYPE_CLASSES` has them, or single dtypes) is where torch and ONNX agree;
-    empty: on all that the op takes. `emit` is False where the form is read but never written.
+    empty: on all that the op takes. `emit` is False where the form is read but never written,
+    `read` where it is written but never found.
+    `reads` gives parameters as expressions over the node: its attributes and plain inputs by their
+    names, `outputs` (how many it has), and the shapes of the parameters that are tensors.
+    `ignores` lists attributes that may have any value. `alone` says that the node has one output.
+    `each` is what stands in the op for one item (`item`) of the parameter that is a list.
+    `writes_when` is a condition for writing alone: what ONNX wants and torch does not.
+
+    A form of torch is the same: an equation, of any opset.
     """
 
     op: str = ""
@@ -63,6 +75,12 @@ class OnnxForm:
     when: Expression | None = None
     dtypes: tuple[str, ...] = ()
     emit: bool = True
+    read: bool = True
+    reads: tuple[tuple[str, Expression], ...] = ()
+    ignores: tuple[str, ...] = ()
+    alone: bool = False
+    each: Expression | None = None
+    writes_when: Expression | None = None
 
     def covers(self, opset: int) -> bool:
         """Tell whether the form holds in a version of its domain."""
@@ -82,6 +100,10 @@ class Function:
     `parameters` carry torch's names, kinds and defaults. `floats` says that the result is of a
     floating type whenever the op accepts it at all (so no dtype has to be inferred). `outputs` is
     0 where a call has as many results as the equation names.
+    `means` gives parameters that can be written in several ways one meaning: an expression over
+    all of them, in which the parameter itself stands for what was written.
+    `torch` are equations over other functions and overloads that say the same in torch. `fixed`
+    gives arguments of the overloads that the function lacks: read whatever they are.
     """
 
     name: str
@@ -91,6 +113,9 @@ class Function:
     onnx: tuple[OnnxForm, ...]
     commutative: bool = False
     floats: bool = False
+    means: Mapping[str, Expression] = field(default_factory=dict)
+    torch: tuple[OnnxForm, ...] = ()
+    fixed: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +195,9 @@ def read_function(name: str, row: Mapping[str, Any]) -> Function:
         onnx=tuple(_form(form, parameters, where) for form in row["onnx"]),
         commutative=row.get("commutative", False),
         floats=row.get("floats", False),
+        means={key: parse_condition(text, where) for key, text in row.get("means", {}).items()},
+        torch=tuple(_form(form, parameters, where) for form in row.get("torch", ())),
+        fixed=row.get("fixed", {}),
     )
 
 
@@ -185,25 +213,37 @@ def _value(text: str) -> object:
         return _VALUES[text]
     if text.startswith("'"):
         return text.strip("'")
-    return float(text) if "." in text else int(text)
+    return float(text) if "." in text or "e-" in text else int(text)
 
 
 def _form(row: Mapping[str, Any], parameters: tuple[Parameter, ...], where: Source) -> OnnxForm:
     fields = dict(row)
-    equation, when = fields.pop("equation", None), fields.pop("when", None)
+    equation = fields.pop("equation", None)
+    conditions = {
+        key: parse_condition(fields.pop(key), where)
+        for key in ("when", "writes_when", "each")
+        if key in fields
+    }
     tensors = [item.name for item in parameters if item.kind in ("tensor", "optional", "tensors")]
     inputs = fields.pop("inputs", [] if equation else tensors)
+    reads = fields.pop("reads", {}).items()
     return OnnxForm(
-        inputs=tuple(_slot("", item) for item in inputs),
-        attributes=tuple(_slot(key, item) for key, item in fields.pop("attributes", {}).items()),
+        inputs=tuple(_slot("", item, where) for item in inputs),
+        attributes=tuple(
+            _slot(key, item, where) for key, item in fields.pop("attributes", {}).items()
+        ),
         equation=parse_equation(equation, where) if equation else None,
-        when=parse_condition(when, where) if when else None,
         dtypes=tuple(fields.pop("dtypes", ())),
+        reads=tuple((key, parse_condition(text, where)) for key, text in reads),
+        ignores=tuple(fields.pop("ignores", ())),
+        **conditions,
         **fields,
     )
 
 
-def _slot(name: str, item: Any) -> Slot:
+def _slot(name: str, item: Any, where: Source) -> Slot:
     if isinstance(item, dict):
-        return Slot(name, **item)
+        value = item.get("value")
+        parsed = {} if value is None else {"value": parse_condition(value, where)}
+        return Slot(name, **{**item, **parsed})
     return Slot(name, parameter=item) if isinstance(item, str) else Slot(name, literal=item)

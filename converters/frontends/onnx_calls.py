@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oprep.converters.equations import Unsaid, folded
 from oprep.converters.frontends.onnx_nodes import NodeWriter
 from oprep.converters.frontends.onnx_schema import newest_opset, schema, versions
 from oprep.converters.frontends.onnx_types import dtype_name
 from oprep.converters.frontends.onnx_values import ATTRIBUTE_KINDS, AttributeRef, Tensor
 from oprep.converters.graph import ABSENT
+from oprep.opsets.arithmetic import Unknown
+from oprep.opsets.computing import compute, holds, why_not
 from oprep.opsets.errors import ExitCode
-from oprep.opsets.expression import UNKNOWN, evaluate, explain, free_variables, variables
+from oprep.opsets.expression import UNKNOWN, format_expression, free_variables, variables
 from oprep.opsets.rule import REQUIRED, CustomOp
 from oprep.opsets.vocabulary import Function, OnnxForm, renames
 
@@ -99,6 +102,7 @@ def bind_function(
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
     plain: Callable[[Any], Any],
+    shape_of: Callable[[str], Sequence[Any] | None],
 ) -> dict[str, Any]:
     """Give each parameter its operand; `plain` reads constants where no tensor is wanted."""
     formal = [(item.name, item.kind, item.default) for item in function.parameters]
@@ -106,7 +110,9 @@ def bind_function(
     for name, kind, default in formal:
         if kind not in TENSOR_KINDS:
             bound[name] = default if bound[name] is ABSENT else plain(bound[name])
-    return bound
+    asked = Asked(bound, shape_of)
+    meant = {name: compute(expression, asked) for name, expression in function.means.items()}
+    return bound | {key: value for key, value in meant.items() if not isinstance(value, Unknown)}
 
 
 def form_for(
@@ -127,7 +133,7 @@ def form_for(
     asked = Asked(bound, shape_of)
     name = None if dtype is None else dtype_name(dtype)
     able = [form for form in function.onnx if form.emit and _says(form, function, bound)]
-    fitting = [form for form in able if form.agrees_on(name) and _holds(form, asked)]
+    fitting = [form for form in able if form.agrees_on(name) and not _hindrance(form, asked)]
     for form in fitting:
         if form.covers(writer.opset):
             return form
@@ -135,7 +141,7 @@ def form_for(
     if later:
         raise writer.too_old(f"`{function.name}`", min(later))
     here = [form for form in able if form.covers(writer.opset)]
-    reasons = [explain(form.when, asked) for form in here if form.when is not None]
+    reasons = [_hindrance(form, asked) for form in here]
     if here and not any(form.agrees_on(name) for form in here):
         reasons = [f"its op means another thing on {name} than the function"]
     raise writer.error(
@@ -146,14 +152,30 @@ def form_for(
     )
 
 
-def _holds(form: OnnxForm, asked: Asked) -> bool:
-    return form.when is None or evaluate(form.when, asked) is True
+def _hindrance(form: OnnxForm, asked: Asked) -> str:
+    """Say which condition of a form does not hold, or what in it cannot be computed."""
+    for condition in (form.when, form.writes_when):
+        if condition is not None and not holds(condition, asked):
+            return why_not(condition, asked) or "its condition is unknown"
+    for slot in (*form.inputs, *form.attributes):
+        if slot.value is not None:
+            value = compute(slot.value, asked)
+            if isinstance(value, Unknown):
+                return value.reason or f"`{format_expression(slot.value)}` is unknown"
+    try:
+        if form.equation is not None:
+            folded(form.equation, asked)
+    except Unsaid:
+        return "a shape that it asks for is unknown"
+    return ""
 
 
 def _says(form: OnnxForm, function: Function, bound: Mapping[str, Any]) -> bool:
     """Tell whether each parameter that a form does not mention has its default."""
-    mentioned = {slot.parameter for slot in (*form.inputs, *form.attributes)}
-    mentioned |= set(free_variables(form.when)) if form.when is not None else set()
+    slots = (*form.inputs, *form.attributes)
+    mentioned = {slot.parameter for slot in slots}
+    for expression in (form.when, form.each, *(slot.value for slot in slots)):
+        mentioned |= set(free_variables(expression)) if expression is not None else set()
     mentioned |= set(variables(form.equation)) if form.equation is not None else set()
     return all(
         item.name in mentioned or _same(bound[item.name], item.default)

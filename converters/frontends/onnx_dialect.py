@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from oprep.converters.equations import equations, pins
 from oprep.converters.forms import (
     AttributeWant,
     Default,
@@ -26,18 +27,10 @@ from oprep.converters.frontends.onnx_schema import (
 )
 from oprep.converters.frontends.onnx_types import dtype_number
 from oprep.converters.normal import Wanted, literal, literal_of, substitute
-from oprep.opsets.expression import UNKNOWN, evaluate, free_variables, variables
+from oprep.converters.parameters import unwrapped
+from oprep.opsets.expression import free_variables
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
-from oprep.opsets.syntax import (
-    Binary,
-    Call,
-    Expression,
-    Literal,
-    Maybe,
-    Name,
-    Rest,
-    Unary,
-)
+from oprep.opsets.syntax import Call, Expression, Literal, Name, Rest
 from oprep.opsets.vocabulary import DTYPE_CLASSES, Function, OnnxForm, Slot, vocabulary
 
 
@@ -102,40 +95,67 @@ def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Exp
     given = arguments_of(call, names, rule, f"`{call.function}`")
     forms: list[NodeForm | Expression | Guarded] = []
     for form in function.onnx:
-        if form.covers(opset):
-            made = _form(form, function, given, opset)
-            forms += [] if made is None else [made]
+        if not form.covers(opset) or not form.read:
+            continue
+        if form.equation is not None:
+            forms += equations(form, function, given)
+        elif (made := _form(form, function, given, opset)) is not None:
+            forms.append(made)
     return forms
 
 
 def _form(
     form: OnnxForm, function: Function, given: Mapping[str, Any], opset: int
-) -> NodeForm | Expression | Guarded | None:
+) -> NodeForm | None:
     defaults = {item.name: item.default for item in function.parameters}
-    if form.equation is not None:
-        return _equation(form, given, defaults)
     formal = schema(form.domain, form.op, opset) if form.domain == "" else None
-    used: set[str] = set()
+    reads = dict(form.reads)
+    used: set[str] = set(reads)
     inputs: list[InputWant] = []
     rest: Expression | None = None
     kinds = {item.name: item.kind for item in function.parameters}
     for slot in form.inputs:
         name = slot.parameter
+        if slot.value is not None or name in reads:
+            inputs.append(InputWant(Name("_"), True, ""))
+            continue
         if name is None:
-            inputs.append(InputWant(Required(slot.literal), True, ""))
+            inputs.append(InputWant(Required(slot.literal), True, "", slot.absent, slot.dtype))
             continue
         used.add(name)
         if kinds[name] == "tensors":
             parts = given.get(name, ())
             rest = next((part for part in parts if isinstance(part, Rest)), None)
-            inputs += [InputWant(part, False, name) for part in parts if part is not rest]
+            if rest is not None and form.each is not None:
+                return None
+            values = {key: value for key, value in given.items() if key != name}
+            values |= {
+                key: literal_of(value) or Literal(None)
+                for key, value in defaults.items()
+                if key not in given and value is not REQUIRED
+            }
+            parts = [part for part in parts if part is not rest]
+            if form.each is not None:
+                parts = [substitute(form.each, {**values, "item": part}) for part in parts]
+            inputs += [InputWant(part, False, name) for part in parts]
             continue
         want: Want = given[name] if name in given else Default(defaults[name])
         inputs.append(InputWant(want, kinds[name] not in TENSORS, name, slot.absent))
-    attributes = [_slot_want(slot, given, defaults, formal) for slot in form.attributes]
+    attributes = [
+        AttributeWant("", given.get(name, Default(defaults[name])), defaults[name], name,
+                      reads=expression, means=function.means.get(name))
+        for name, expression in reads.items()
+    ]  # fmt: skip
+    attributes += [
+        _slot_want(slot, given, defaults, formal, function.means)
+        for slot in form.attributes
+        if slot.value is None and slot.parameter not in reads
+    ]
     used |= {slot.parameter for slot in form.attributes if slot.parameter}
-    attributes += _unlisted(formal, {slot.name for slot in form.attributes})
+    listed = {slot.name for slot in form.attributes} | set(form.ignores)
+    attributes += _unlisted(formal, listed)
     asked = set(free_variables(form.when)) if form.when is not None else set()
+    pinned = pins(form.when)
     settled: list[tuple[str, object]] = []
     for name in [name for name in defaults if name not in used]:
         given_want: Any = given.get(name)
@@ -144,10 +164,11 @@ def _form(
         if name in asked and said is not ...:
             settled.append((name, said.value if isinstance(said, Wanted) else said))
             continue
+        value = defaults[name] if given_want is None else pinned.get(name, defaults[name])
         if name in asked:
-            settled.append((name, defaults[name]))
+            settled.append((name, value))
         if given_want is not None:
-            attributes.append(AttributeWant("", given_want, defaults[name], name))
+            attributes.append(AttributeWant("", given_want, value, name))
     key = form.op if not form.domain else f"{form.domain}::{form.op}"
     dtypes = frozenset(
         dtype for group in form.dtypes for dtype in DTYPE_CLASSES.get(group, (group,))
@@ -163,6 +184,34 @@ def _form(
         changed=_changed(form, opset),
         settled=tuple(settled),
         dtypes=frozenset() if function.floats else dtypes,
+        formals={key: info.default for key, info in formal.attributes.items()} if formal else {},
+        places=tuple(item.name for item in formal.inputs) if formal is not None else (),
+        said=_said(given, defaults),
+        computed=_computed(form, formal),
+        alone=form.alone,
+    )
+
+
+def _said(given: Mapping[str, Any], defaults: Mapping[str, object]) -> dict[str, object]:
+    """Give what a pattern says of parameters in plain values: literals and defaults."""
+    found: dict[str, object] = {}
+    for name, default in defaults.items():
+        want = given.get(name)
+        if want is None and default is not REQUIRED:
+            found[name] = default
+        elif want is not None and not isinstance(want, tuple) and literal(want) is not ...:
+            found[name] = unwrapped(literal(want))
+    return found
+
+
+def _computed(form: OnnxForm, formal: Schema | None) -> tuple[tuple[str, Expression], ...]:
+    """List attributes and inputs that follow from the parameters, none being read from them."""
+    read = {name for _, expression in form.reads for name in free_variables(expression)}
+    places = [item.name for item in formal.inputs] if formal is not None else []
+    named = [(slot.name, slot) for slot in form.attributes]
+    named += list(zip(places, form.inputs, strict=False))
+    return tuple(
+        (name, slot.value) for name, slot in named if slot.value is not None and name not in read
     )
 
 
@@ -178,22 +227,26 @@ def _changed(form: OnnxForm, opset: int) -> str:
 
 
 def _slot_want(
-    slot: Slot, given: Mapping[str, Any], defaults: Mapping[str, object], formal: Schema | None
+    slot: Slot,
+    given: Mapping[str, Any],
+    defaults: Mapping[str, object],
+    formal: Schema | None,
+    means: Mapping[str, Expression],
 ) -> AttributeWant:
     info = formal.attributes.get(slot.name) if formal is not None else None
     schema_default = info.default if info is not None else None
+    schema_default = slot.absent if schema_default is None else schema_default
     name = slot.parameter
     if name is None:
         return AttributeWant(slot.name, Required(slot.literal), schema_default)
     if name not in given:
-        return AttributeWant(
-            slot.name, Default(_numbered(name, defaults[name])), schema_default, name
-        )
+        default = Default(_numbered(name, defaults[name]))
+        return AttributeWant(slot.name, default, schema_default, name, means=means.get(name))
     want = given[name]
     if name == "dtype" and isinstance(want, Literal) and isinstance(want.value, str):
         number = dtype_number(want.value)
         want = Required(number)
-    return AttributeWant(slot.name, want, schema_default, name)
+    return AttributeWant(slot.name, want, schema_default, name, means=means.get(name))
 
 
 def _numbered(name: str, value: object) -> object:
@@ -209,64 +262,3 @@ def _unlisted(formal: Schema | None, listed: set[str]) -> list[AttributeWant]:
         for name, info in formal.attributes.items()
         if name not in listed
     ]
-
-
-def _equation(
-    form: OnnxForm, given: Mapping[str, Any], defaults: Mapping[str, object]
-) -> Expression | Guarded | None:
-    """Put the call's arguments into the equation that stands for the function.
-
-    A plain parameter that the equation does not hold is settled: it has its default, to which a
-    variable of the rule is then bound. None where the condition of the form does not hold.
-    """
-    assert form.equation is not None
-    values: dict[str, Expression] = {}
-    plain: dict[str, object] = {}
-    presets: list[tuple[str, object]] = []
-    inside = set(variables(form.equation))
-    for name, default in defaults.items():
-        want = given.get(name)
-        if isinstance(want, tuple):
-            return None
-        if want is None:
-            if default is not REQUIRED:
-                values[name], plain[name] = literal_of(default) or Literal(None), default
-        elif (said := literal(want)) is not ...:
-            values[name] = want
-            plain[name] = said.value if isinstance(said, Wanted) else said
-        elif name in inside or default is REQUIRED:
-            values[name] = want
-        else:
-            plain[name] = default
-            if isinstance(want, Name | Maybe) and want.name != "_" and default is not None:
-                presets.append((want.name, default))
-    if form.when is not None and evaluate(form.when, _Plain(plain)) is not True:
-        return None
-    inner: dict[str, Expression] = {}
-    for statement in form.equation.statements:
-        inner[statement.targets[0]] = substitute(statement.value, {**values, **inner})
-    whole = substitute(form.equation.results[0], {**values, **inner})
-    dtypes = frozenset(
-        dtype for group in form.dtypes for dtype in DTYPE_CLASSES.get(group, (group,))
-    )
-    if dtypes.issuperset(DTYPE_CLASSES["float"]) and isinstance(whole, Binary | Unary):
-        dtypes = frozenset()  # sums and products ask for a floating type themselves
-    names = tuple(item.name for item in given.values() if isinstance(item, Name))
-    if presets or (dtypes and names):
-        return Guarded(whole, tuple(presets), names, dtypes if names else frozenset())
-    return whole
-
-
-class _Plain:
-    """What a form's condition can know before any graph is seen: literals and defaults."""
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        self.values = values
-
-    def name(self, name: str) -> object:
-        """Give a literal or a default; a variable is unknown."""
-        return self.values.get(name, UNKNOWN)
-
-    def call(self, function: str, arguments: tuple[object, ...]) -> object:
-        """Answer nothing about graphs."""
-        return UNKNOWN

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.equations import folded
 from oprep.converters.frontends.onnx_calls import (
     Asked,
     bind_function,
@@ -19,9 +20,11 @@ from oprep.converters.frontends.onnx_calls import (
     named_operands,
 )
 from oprep.converters.frontends.onnx_nodes import NodeWriter
+from oprep.converters.frontends.onnx_types import dtype_number
 from oprep.converters.frontends.onnx_values import AttributeRef, Tensor
 from oprep.converters.graph import ABSENT, Attribute, Many
 from oprep.converters.normal import BINARY, COMPARED, number_of, substitute
+from oprep.opsets.computing import compute
 from oprep.opsets.errors import ExitCode
 from oprep.opsets.expression import UNKNOWN, evaluate, format_expression
 from oprep.opsets.rule import CustomOp
@@ -254,17 +257,25 @@ class _Walk:
         if function.outputs not in (0, outputs):
             message = f"`{name}` gives {function.outputs} results, {outputs} are named"
             raise self.writer.error(message, "name all of them", ExitCode.RULES)
-        bound = bind_function(self.writer, function, arguments, keywords, self.plain)
+        bound = bind_function(self.writer, function, arguments, keywords, self.plain, self.shape_of)
         form = form_for(self.writer, function, bound, self.shape_of)
+        asked = Asked(bound, self.shape_of)
         if form.equation is not None:
-            return self.equation(form.equation, bound)
-        attributes = {slot.name: _slot(slot, bound) for slot in form.attributes}
+            return self.equation(folded(form.equation, asked), bound)
+        attributes = {slot.name: _slot(slot, bound, asked) for slot in form.attributes}
         lists = {item.name for item in function.parameters if item.kind in ("ints", "floats")}
         inputs: list[Any] = []
         for slot in form.inputs:
-            item = _slot(slot, bound)
+            item = _slot(slot, bound, asked)
             many = slot.many or slot.parameter in lists
-            inputs += item if isinstance(item, tuple) else [self.many(item) if many else item]
+            if isinstance(item, tuple) and form.each is not None:
+                inputs += [self.value(form.each, {**bound, "item": one}) for one in item]
+            elif isinstance(item, tuple):
+                inputs += item
+            elif slot.dtype:
+                inputs.append(self.writer.settle(item, None, dtype_number(slot.dtype)))
+            else:
+                inputs.append(self.many(item) if many else item)
         return list(self.writer.standard(form.op, inputs, attributes, outputs))
 
     def many(self, item: Any) -> Any:
@@ -284,7 +295,9 @@ def _numbers(scope: Mapping[str, Any]) -> dict[str, Expression]:
     }
 
 
-def _slot(slot: Slot, scope: Mapping[str, Any]) -> Any:
+def _slot(slot: Slot, scope: Mapping[str, Any], asked: Asked) -> Any:
+    if slot.value is not None:
+        return compute(slot.value, asked)
     return slot.literal if slot.parameter is None else scope[slot.parameter]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from oprep.converters.equations import equations
 from oprep.converters.forms import AttributeWant, Default, Guarded, InputWant, NodeForm, Want
 from oprep.converters.frontends.onnx_arguments import arguments_of, fail
+from oprep.converters.normal import literal
+from oprep.converters.parameters import unwrapped
 from oprep.converters.programs.layout import LIST, PLAIN, TENSOR, Formal, Layout, key_of, layout_of
 from oprep.converters.programs.view import ARITHMETIC, in_place
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
@@ -86,6 +90,9 @@ class TorchDialect:
                 form = _function_form(function, given, layout_of(op))
                 if form is not None:
                     yield form
+        for equation in function.torch:
+            if equation.read:
+                yield from equations(equation, function, given)
 
 
 def _names_overload(name: str) -> bool:
@@ -122,6 +129,7 @@ def _function_form(function: Function, given: Mapping[str, Any], layout: Layout)
     """Say how an overload says a vocabulary function called with these arguments."""
     names = parameter_names(function, layout)
     wants: dict[str, Any] = {}
+    plain: dict[str, object] = {}
     for parameter in function.parameters:
         formal = names.get(parameter.name)
         if parameter.name in given:
@@ -132,6 +140,11 @@ def _function_form(function: Function, given: Mapping[str, Any], layout: Layout)
             want = Default(parameter.default)
         if formal is not None:
             wants[formal] = want
+            said = literal(want) if not isinstance(want, Default | tuple) else ...
+            if isinstance(want, Default):
+                plain[parameter.name] = want.value
+            elif said is not ...:
+                plain[parameter.name] = unwrapped(said)
         elif not isinstance(want, Default):
             wants[f"*{parameter.name}"] = want
     if not all(_can_be_said(layout, name, want) for name, want in wants.items()):
@@ -146,8 +159,14 @@ def _function_form(function: Function, given: Mapping[str, Any], layout: Layout)
         for item in function.parameters
         if item.name not in names and item.name not in given
     )
-    return _form(layout, wants, labels, extra, commutative=function.commutative,
+    made = _form(layout, wants, labels, extra, commutative=function.commutative,
                  floats=function.floats, settled=settled)  # fmt: skip
+    attributes = tuple(
+        replace(item, means=function.means.get(item.parameter))
+        for item in made.attributes
+        if item.name not in function.fixed
+    )
+    return replace(made, attributes=attributes, said=plain)
 
 
 def _default(function: Function, name: str) -> object:
@@ -159,8 +178,6 @@ def _can_be_said(layout: Layout, name: str, want: Any) -> bool:
     formal = layout.formal(name)
     if formal is None or formal.kind != PLAIN or isinstance(want, Default | Name | Maybe):
         return True
-    from oprep.converters.normal import literal
-
     return literal(want) is not ...
 
 

@@ -70,7 +70,7 @@ class Fitter:
     ) -> Fitted:
         """Fit the parameters of a vocabulary function."""
         places = places_of(function.name, overload)
-        given: dict[str, Any] = {}
+        given: dict[str, Any] = dict(function.fixed)
         for parameter in function.parameters:
             place = places[parameter.name]
             value = bound[parameter.name]
@@ -78,7 +78,8 @@ class Fitter:
                 given[place] = value
             elif not _is_default(value, parameter.default):
                 raise Misfit(f"it has no `{parameter.name}`")
-        return self.fit(overload, given)
+        names = {slot.name for slot in slots_of(overload)}
+        return self.fit(overload, {key: item for key, item in given.items() if key in names})
 
     def call(
         self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]

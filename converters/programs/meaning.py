@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
+from oprep.converters.equations import Unsaid, folded
 from oprep.converters.graph import ABSENT
 from oprep.converters.normal import BINARY, COMPARED, number_of, substitute
 from oprep.converters.programs.builders import Builder
@@ -22,8 +22,10 @@ from oprep.converters.programs.calling import Caller
 from oprep.converters.programs.fitting import NUMBER, Fitted, New
 from oprep.converters.programs.layout import key_of
 from oprep.converters.programs.overloads import named, overloads_of
-from oprep.opsets.expression import UNKNOWN, evaluate, format_expression, parse_equation
-from oprep.opsets.rule import CustomOp, Source
+from oprep.opsets.arithmetic import Unknown
+from oprep.opsets.computing import compute, holds
+from oprep.opsets.expression import UNKNOWN, evaluate, format_expression
+from oprep.opsets.rule import CustomOp
 from oprep.opsets.syntax import (
     Binary,
     Call,
@@ -37,7 +39,7 @@ from oprep.opsets.syntax import (
     Rest,
     Unary,
 )
-from oprep.opsets.vocabulary import vocabulary
+from oprep.opsets.vocabulary import Function, vocabulary
 
 TENSORS = ("tensor", "optional", "tensors")
 FLIPPED = {
@@ -45,9 +47,6 @@ FLIPPED = {
     "minimum": "minimum", "gt": "lt", "lt": "gt", "ge": "le", "le": "ge",
 }  # fmt: skip
 """Functions of two values, and what each is with its operands the other way round."""
-
-WRITTEN_OUT = {"softsign": "input / (abs(input) + 1)"}
-"""Functions that torch has no op for, as equations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +224,31 @@ class Walk:
             return flipped
         function = vocabulary()[name]
         bound = self.caller.bind(function, arguments, keywords)
-        if name in WRITTEN_OUT:
-            return self.equation(_written_out(name), bound)
+        known = Known(bound, self.caller.builder)
+        meant = {key: compute(item, known) for key, item in function.means.items()}
+        bound |= {key: item for key, item in meant.items() if not isinstance(item, Unknown)}
+        written = self.written(function, bound)
+        if written is not None:
+            return self.equation(written, bound)
         fitter = self.caller.fitter(scope)
         fitted = self.caller.choose(
             name, overloads_of(name), lambda item: fitter.function(function, item, bound)
         )
-        return self.caller.make(fitted, numbers=True)
+        results = self.caller.make(fitted, numbers=True)
+        return results[: function.outputs] if function.outputs else results
+
+    def written(self, function: Function, bound: Mapping[str, Any]) -> Equation | None:
+        """Give the equation that says a function with these operands, if torch has no op for it."""
+        known = Known(bound, self.caller.builder)
+        for form in function.torch:
+            assert form.equation is not None
+            if not form.emit or (form.when is not None and not holds(form.when, known)):
+                continue
+            try:
+                return folded(form.equation, known)
+            except Unsaid:
+                continue
+        return None
 
     def flipped(
         self,
@@ -262,11 +279,6 @@ class Walk:
 
 
 _OPERATORS = {**COMPARED, **BINARY}
-
-
-@cache
-def _written_out(name: str) -> Equation:
-    return parse_equation(WRITTEN_OUT[name], Source("", 1))
 
 
 def _numbers(scope: Mapping[str, Any]) -> dict[str, Expression]:
