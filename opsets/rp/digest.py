@@ -9,13 +9,12 @@ hash unique to this process: a cache miss, never a wrong hit.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import metadata
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -170,15 +169,18 @@ class _Writer:
                 self.write(item)
 
     def _object(self, value: object) -> None:
-        """Feed an object by its class and attributes; one that hides them is unique."""
+        """Feed an object by what a copy would be made of; one that hides it is unique."""
         self.put("object")
-        self.write(type(value))
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            self.mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
-        elif hasattr(value, "__dict__") and type(value).__reduce_ex__ is object.__reduce_ex__:
-            self.mapping(vars(value))
-        else:
+        try:
+            parts = value.__reduce_ex__(4)
+        except Exception:  # whatever the object's own code raises: it cannot be read
             self.put(_UNIQUE, id(value))
+            return
+        if isinstance(parts, str):
+            self.put(parts, type(value))
+            return
+        for part in parts:
+            self.write(list(part) if isinstance(part, Iterator) else part)
 
 
 _WAYS: tuple[tuple[Any, Any], ...] = (

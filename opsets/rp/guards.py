@@ -85,9 +85,21 @@ def _guarded(op: Op, cls: Class) -> Class:
         "vjp": staticmethod(Function.vjp),
         "boxed_grads_call": False,
     }
+    if op.returns != "one":
+        body["forward"] = staticmethod(_in_tuple(cls.forward))
     meta: Any = type(cls)
     made: Class = meta(cls.__name__, (cls,), body)
     return made
+
+
+def _in_tuple(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Give results as a tuple: autograd does not look into a list."""
+
+    def call(*args: Any) -> Any:
+        result = forward(*args)
+        return tuple(result) if isinstance(result, list) else result
+
+    return call
 
 
 def _refuse(op: Op, grads: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:

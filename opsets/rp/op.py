@@ -152,13 +152,13 @@ class Op:
 
     def counted(self, result: Any) -> tuple[Tensor, ...]:
         """Give what forward returned as a tuple of as many tensors as the schema says."""
-        if self.returns == "one" and isinstance(result, Tensor):
+        if isinstance(result, Tensor) and self.returns == "one":
             return (result,)
         if result is None:
             found: tuple[Any, ...] = ()
         else:
             found = tuple(result) if isinstance(result, list | tuple) else (result,)
-        right = self.returns == "list" or len(found) == self.results
+        right = self.returns == "list" or (self.returns != "one" and len(found) == self.results)
         if right and all(isinstance(value, Tensor) for value in found):
             return found
         told = ", ".join(type(value).__name__ for value in found) or "nothing"

@@ -54,7 +54,7 @@ def infer(cls: Class, mutates: Sequence[str]) -> str:
 def _signature(cls: Class) -> tuple[list[inspect.Parameter], dict[str, Any]]:
     function = cls.forward
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(function, _names(function))
     except Exception as error:
         raise misused(
             f"the annotations of `forward` of `{qualified(cls)}` cannot be read",
@@ -72,6 +72,12 @@ def _signature(cls: Class) -> tuple[list[inspect.Parameter], dict[str, Any]]:
                 help='give the schema: `schema="(Tensor x) -> Tensor"`',
             )
     return parameters, hints
+
+
+def _names(function: Any) -> dict[str, Any]:
+    """Give the names that annotations may use, also where the class lies in a function."""
+    closure = inspect.getclosurevars(function).nonlocals
+    return {"torch": torch, "Tensor": torch.Tensor, **closure, **function.__globals__}
 
 
 def _parameter(
