@@ -72,7 +72,9 @@ def compare_own(sides: Sides, *, needed: bool = True) -> Comparison:
         spoiled = np.isfinite(sides.before) & ~np.isfinite(sides.after)
         if bool(spoiled.any()):
             return failed(f"the gradient to `{sides.name}` is not finite")
-    return numbers.compare(sides.after, sides.after, tolerances.EXACT)
+    dtype, shape = magnitudes.dtype_name(sides.after), tuple(sides.after.shape)
+    detail = "a gradient of its own, not compared"
+    return replace(NOTHING, verdict=Verdict.PASS, dtype=dtype, shape=shape, detail=detail)
 
 
 def compare_same(sides: Sides, asked: Tolerance | None) -> Comparison:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oprep.converters.gradient_comparison import NONE, OWN, Sides, compare_own, compare_same
+from oprep.converters.gradient_comparison import NONE, Sides, compare_own, compare_same
 from oprep.converters.program_proving import Proving, Ran
 from oprep.converters.program_sides import Side
 from oprep.converters.program_sites import GRADIENTS, Fed
@@ -22,15 +22,27 @@ def compare_gradients(proving: Proving, after: Side) -> list[CheckResult]:
     results: dict[str, CheckResult] = {}
     for item in (item for item in proving.sets if item.gradients):
         before = proving.go(proving.before, item, gradients=True)
+        if isinstance(before, Trouble) and proving.exchanged:
+            proving.exchanging = False
+            before = proving.go(proving.before, item, gradients=True)
         if isinstance(before, Trouble):
             proving.note(f"the original gives no gradients: {before.detail}")
             continue
         made = proving.go(after, item, gradients=True)
+        if isinstance(made, Trouble) and _declared_none(proving, made):
+            proving.note(f'a rule has `gradient = "none"`, and so has the artifact: {made.detail}')
+            return list(results.values())
         if isinstance(made, Trouble):
             return [_lost(made, item)]
         for name, check in _compared(proving, item, before, made).items():
             results[name] = _worse(results.get(name), check)
     return list(results.values())
+
+
+def _declared_none(proving: Proving, trouble: Trouble) -> bool:
+    """Tell whether a rule says that no gradient goes through what it puts in."""
+    none = any(site.gradient == NONE for site in proving.sites)
+    return none and trouble.verdict is Verdict.CANNOT_RUN
 
 
 def _lost(trouble: Trouble, item: Fed) -> CheckResult:
@@ -57,10 +69,9 @@ def _compared(proving: Proving, item: Fed, before: Ran, made: Ran) -> dict[str, 
 
 
 def _judged(proving: Proving, sides: Sides, item: Fed) -> CheckResult:
-    kinds = {site.gradient for site in proving.sites}
-    own = bool(kinds & {OWN, NONE})
+    own = not proving.same_gradients
     if own:
-        found = compare_own(sides, needed=NONE not in kinds)
+        found = compare_own(sides, needed=all(site.gradient != NONE for site in proving.sites))
     else:
         found = compare_same(sides, proving.asked)
     asked = "the rules" if proving.asked is not None else "dtype and scale"

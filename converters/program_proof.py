@@ -66,16 +66,21 @@ def _checks(proving: Proving, after: Side) -> list[CheckResult]:
     trouble = proving.try_sets()
     if trouble is not None:
         return [*checks, *_without_inputs(proving, trouble)]
-    if proving.sites:
-        proving.say(f"proving {len(proving.sites)} sites")
-        limits = (proving.options.max_rtol, proving.options.max_atol)
-        sites = SiteProof(proving.before, proving.sites, proving.sets, limits,
-                          proving.options.seed, proving.notes, proving.found)  # fmt: skip
-        checks += sites.run()
+    checks += _sites(proving)
     checks += compare_outputs(proving, after)
     if proving.compares_gradients:
         checks += compare_gradients(proving, after)
     return checks
+
+
+def _sites(proving: Proving) -> Sequence[CheckResult]:
+    """Prove every site on the activations of the original."""
+    if not proving.sites:
+        return ()
+    proving.say(f"proving {len(proving.sites)} sites")
+    limits = (proving.options.max_rtol, proving.options.max_atol)
+    return SiteProof(proving.before, proving.sites, proving.sets, limits, proving.options.seed,
+                     proving.notes, proving.found).run()  # fmt: skip
 
 
 def _proof(proving: Proving, checks: Sequence[CheckResult], *, sandboxed: bool) -> Proof:
@@ -150,16 +155,20 @@ def outputs_against_onnx(
     options: ProofOptions = DEFAULT,
     progress: Callable[[str], None] | None = None,
 ) -> Proof:
-    """Compare what PyTorch gives in eager mode with what ONNX Runtime makes of an export.
+    """Prove sites in PyTorch, then compare its eager outputs with those of ONNX Runtime.
 
     `inputs` are the names of the model's inputs, which are those of the program; `outputs` the
     positions of its outputs among the program's flat ones.
     """
     with ExitStack() as stack:
         proving = _proving(original, options, progress, stack)
-        trouble = proving.open() or proving.try_sets()
+        trouble = proving.open()
+        if trouble is None and (trouble := proving.try_sets()) is not None:
+            checks = _without_inputs(proving, trouble)
+            return _proof(proving, checks, sandboxed=proving.before.sandboxed)
         if trouble is not None:
             return _proof(proving, [without_result(trouble)], sandboxed=proving.before.sandboxed)
+        sites = _sites(proving)
         folders = () if model.folder is None else (model.folder,)
         runs = Runs(stack.enter_context(Child(readable=folders)), options.seconds, options.memory)
         opened = runs.open(CANDIDATE, model, CANDIDATE)
@@ -173,7 +182,7 @@ def outputs_against_onnx(
                 reasons = "; ".join(opened.reasons)
                 proving.note(f"run by the {opened.runtime} evaluator, since {reasons}")
         sandboxed = proving.before.sandboxed and runs.sandboxed
-        return _proof(proving, checks, sandboxed=sandboxed)
+        return _proof(proving, [*sites, *checks], sandboxed=sandboxed)
 
 
 def _in_onnx(

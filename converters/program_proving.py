@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from oprep.converters import magnitudes
 from oprep.converters.advice import Found
 from oprep.converters.causes import ORIGINAL, blamed
+from oprep.converters.gradient_comparison import SAME
 from oprep.converters.inputs import InputSet
 from oprep.converters.program_sides import Caller, Side
 from oprep.converters.program_sites import Fed, ProgramSite
@@ -60,6 +61,7 @@ class Proving:
     ran: dict[str, Ran] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
+    exchanging: bool = True
 
     def open(self) -> Trouble | None:
         """Open the original and learn of its sites."""
@@ -134,12 +136,29 @@ class Proving:
         arrays = {name: leaf["array"] for name, leaf in named if "array" in leaf}
         return InputSet(item.name, arrays, item.whole, item.usual)
 
+    @property
+    def exchanged(self) -> list[int]:
+        """The sites whose gradient is not meant to be the original's, where all can be exchanged.
+
+        Then the original's gradients are those with these replacements in place.
+        """
+        own = [i for i, site in enumerate(self.sites) if site.gradient != SAME]
+        fit = self.exchanging and all(self.sites[i].exchangeable for i in own)
+        return own if fit else []
+
+    @property
+    def same_gradients(self) -> bool:
+        """Tell whether the original's gradients are a reference."""
+        return bool(self.exchanged) or all(site.gradient == SAME for site in self.sites)
+
     def go(
         self, side: Side, item: Fed, *, gradients: bool = False, **setting: Any
     ) -> Ran | Trouble:
         """Run one side on a set, always from the same state and seed."""
         chosen = {"seed": self.options.seed, **setting}
         payload = {"leaves": item.leaves, "gradients": gradients, "setting": chosen}
+        if gradients and side is self.before:
+            payload["exchanged"] = self.exchanged
         ended = side.ask("run_program", payload)
         if isinstance(ended, Trouble) and ended.verdict in STRUCK:
             ended = replace(ended, detail=f"{ended.detail}{side.struck(payload)}")

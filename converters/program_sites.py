@@ -39,7 +39,10 @@ class Fed:
 
 @dataclass(frozen=True)
 class ProgramSite:
-    """What the parent knows of a site; `region` is empty in the main graph."""
+    """What the parent knows of a site; `region` is empty in the main graph.
+
+    `exchangeable` says that the original can be run with its replacement in place.
+    """
 
     site: str
     label: str
@@ -48,6 +51,7 @@ class ProgramSite:
     gradient: str
     region: str
     dtypes: tuple[str, ...] = ()
+    exchangeable: bool = False
 
     @staticmethod
     def from_plain(data: Mapping[str, Any]) -> ProgramSite:
@@ -55,7 +59,7 @@ class ProgramSite:
         asked = data["tolerance"]
         tolerance = None if asked is None else Tolerance(*asked)
         return ProgramSite(data["name"], data["label"], data["rule"], tolerance, data["gradient"],
-                           data["region"], tuple(data["dtypes"]))  # fmt: skip
+                           data["region"], tuple(data["dtypes"]), data["exchangeable"])  # fmt: skip
 
 
 @dataclass

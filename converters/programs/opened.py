@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from oprep.converters.gradient_comparison import SAME
 from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.program import Example, Program
 from oprep.converters.programs.recording import Place, draws, picked
 from oprep.converters.programs.running import Runner
 from oprep.converters.programs.subject import Site, Subject
+from oprep.converters.programs.substituting import fits
 from oprep.converters.programs.tensors import dtype_name
 
 Say = Callable[[str], None]
@@ -35,6 +37,12 @@ class Opened:
     given: tuple[Example, ...] = ()
     sets: tuple[Example, ...] = ()
     places: dict[int, Place] = field(default_factory=dict)
+
+    def place(self, index: int) -> Place:
+        """Give a site as the interpreter meets it."""
+        if index not in self.places:
+            self.places[index] = Place(index, self.sites[index].match)
+        return self.places[index]
 
 
 programs: dict[str, Opened] = {}
@@ -103,6 +111,7 @@ def _told(site: Site) -> dict[str, Any]:
         "tolerance": None if tolerance is None else (tolerance.rtol, tolerance.atol),
         "gradient": rule.gradient,
         "dtypes": sorted(_dtypes(site)),
+        "exchangeable": rule.gradient != SAME and fits(Place(0, site.match)),
         "region": " in ".join(str(step[-1]) for step in reversed(region.path)),
     }
 

@@ -19,6 +19,7 @@ from oprep.converters.programs.propagate import propagate_all
 from oprep.converters.programs.proving_sites import run_sites
 from oprep.converters.programs.recording import run_watched
 from oprep.converters.programs.running import Setting, in_setting
+from oprep.converters.programs.substituting import fits, run_with
 from oprep.converters.programs.tensors import to_array
 from oprep.converters.programs.travel import from_plain, to_plain
 
@@ -69,7 +70,15 @@ def run_program(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
     say(f"running {payload['what']}")
     leaves = [from_plain(item) for item in payload["leaves"]]
     setting = Setting(**payload["setting"])
-    ran = opened.runner.run(leaves, setting, gradients=payload["gradients"])
+    exchanged = [
+        (place, opened.sites[index])
+        for index in payload.get("exchanged", ())
+        if fits(place := opened.place(index))
+    ]
+    if exchanged and payload["gradients"]:
+        ran = run_with(opened.runner, exchanged, leaves, setting)
+    else:
+        ran = opened.runner.run(leaves, setting, gradients=payload["gradients"])
     held = opened.runner.held()
     changed = {k: v for k, v in ran.state.items() if not _same(v, held[k])}
     gradients, sampled = _sampled(ran.gradients)

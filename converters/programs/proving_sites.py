@@ -28,7 +28,7 @@ from oprep.converters.programs.gradients import (
     words,
 )
 from oprep.converters.programs.opened import Opened, programs
-from oprep.converters.programs.recording import Place, Record, Recorder, copied
+from oprep.converters.programs.recording import Record, Recorder, copied
 from oprep.converters.programs.running import Setting, back, in_setting, passed_on, started, wanted
 from oprep.converters.programs.running import named_outputs as named
 from oprep.converters.programs.tensors import to_array
@@ -62,9 +62,7 @@ class _Compared:
     def __init__(self, opened: Opened, told: Mapping[str, Any], payload: Mapping[str, Any]) -> None:
         index = told["index"]
         self.site = opened.sites[index]
-        if index not in opened.places:
-            opened.places[index] = Place(index, self.site.match)
-        self.place = opened.places[index]
+        self.place = opened.place(index)
         self.index, self.said = index, told["said"]
         self.whole = bool(payload["whole"])
         asked = told["tolerance"]

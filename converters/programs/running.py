@@ -86,7 +86,7 @@ class Runner:
             named = dict(zip(self.input_names, starts, strict=True))
             asking = wanted(named, state)
             if setting.aside:
-                _move(asking.values(), setting)
+                move_aside(asking.values(), setting)
             args, kwargs = pytree.tree_unflatten(
                 [passed_on(item) for item in starts], self.exported.call_spec.in_spec
             )
@@ -141,7 +141,8 @@ def in_setting(setting: Setting) -> Iterator[None]:
         torch.random.set_rng_state(state)
 
 
-def _move(starts: Iterable[Tensor], setting: Setting) -> None:
+def move_aside(starts: Iterable[Tensor], setting: Setting) -> None:
+    """Move values by the part that a setting says, where they can be written to."""
     with torch.no_grad():
         for number, start in enumerate(starts):
             with suppress(RuntimeError):  # repeated elements cannot be written to

@@ -87,6 +87,36 @@ def test_its_own_gradient_is_accepted_where_the_rule_says_so():
     assert by_check(proof, "gradients_close").keys() >= {"relu", "input x", "linear.weight"}
 
 
+@in_child()
+def test_behind_an_op_with_its_own_gradient_all_else_is_still_compared():
+    import torch
+    from proven import by_check, program, prove, rule, subject, told
+
+    class Twice(torch.nn.Module):
+        def __init__(self, factor=1.0):
+            super().__init__()
+            self.linear, self.factor = torch.nn.Linear(4, 4), factor
+
+        def forward(self, x):
+            y = torch.relu(self.linear(x))
+            return y + (self.factor - 1) * (y - y.detach())
+
+    seven("behind")
+    torch.manual_seed(0)
+    module, example = Twice(), (torch.randn(6, 4),)
+    rules = rule("relu(x)", "grads::behind(x)", gradient='"own"')
+    held, artifact = subject(program(module, example), rules)
+    found = by_check(prove(held, artifact), "gradients_close")
+    assert {str(item.verdict) for item in found.values()} == {"pass"}
+    assert found["relu"].detail == "a gradient of its own, not compared"
+    assert found["linear.weight"].measured.elements > 0
+    wrong = Twice(1.01)
+    wrong.load_state_dict(module.state_dict())
+    _, other = subject(program(wrong, example), rules)
+    proof = prove(held, other)
+    assert by_check(proof, "gradients_close")["linear.weight"].verdict == "fail", told(proof)
+
+
 @pytest.mark.parametrize("kind", ["same", "own"])
 @in_child()
 def test_an_op_without_a_gradient_has_lost_it(kind):
@@ -106,8 +136,9 @@ def test_an_op_without_a_gradient_has_lost_it(kind):
     assert found["relu"].verdict == "fail", told(proof)
     assert found["relu"].detail.startswith("gradient lost: ")
     assert "gradient lost" in found["all"].detail
-    proof = proven(*module, rule("relu(x)", f"grads::{name}(x)", gradient='"none"'), grad=False)
+    proof = proven(*module, rule("relu(x)", f"grads::{name}(x)", gradient='"none"'))
     assert not by_check(proof, "gradients_close")
+    assert any('gradient = "none"' in note for note in proof.notes)
 
 
 @in_child()
