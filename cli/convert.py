@@ -48,6 +48,7 @@ def convert(
     capture: options.Capture = "auto",
     dynamic: options.Dynamic = [],  # noqa: B006
     grad: options.Grad = None,
+    to: options.To = None,
     keep_traces: options.KeepTraces = False,
     timings: options.Timings = False,
     debug: options.Debug = False,
@@ -97,6 +98,7 @@ def convert(
             capture=capture,
             dynamic=dynamic,
             grad=grad,
+            to=to,
             save_inputs=save_inputs,
             no_code=no_code,
             timings=timings,

@@ -234,6 +234,15 @@ Dynamic: TypeAlias = Annotated[
         help="Let a dim vary, as `x:0=batch[1:64]`; may be repeated.",
     ),
 ]
+To: TypeAlias = Annotated[
+    str | None,
+    _option(
+        "--to",
+        metavar="FORMAT",
+        panel=_TORCH,
+        help="What to write: pt2, onnx or aoti (an AOTInductor package); else as FILE is named.",
+    ),
+]
 Grad: TypeAlias = Annotated[
     bool | None,
     _option(

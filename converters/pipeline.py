@@ -26,7 +26,7 @@ from oprep.converters.outputs_apart import Files, named, named_external, named_m
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.planfile import planned as planned_site
 from oprep.converters.program_calls import as_sets
-from oprep.converters.program_job import SUFFIXES, ProgramJob, a_mode
+from oprep.converters.program_job import SUFFIXES, ProgramJob, a_format, a_mode
 from oprep.converters.program_pipeline import convert_program
 from oprep.converters.report import Report
 from oprep.converters.rules import load_rules, rules_sha256, unused_code
@@ -67,6 +67,7 @@ def convert(
     capture: str = "auto",
     dynamic: str | Sequence[str] = (),
     grad: bool | None = None,
+    to: str | None = None,
     save_inputs: str | Path | None = None,
     no_code: bool = False,
     timings: bool = False,
@@ -77,9 +78,9 @@ def convert(
 
     `model` is a path, `file.py:factory` or `pkg.mod:Class`, an `onnx.ModelProto`, a
     `torch.nn.Module` or an `ExportedProgram` (objects stay as they are); `rules` are paths, `Opset`
-    values or names of shipped opsets. `weights`, `trust_model`, `capture`, `dynamic`, `grad` and
-    `keep_traces` are for PyTorch models. `inputs` are files, or mappings of arrays by input name.
-    Of `rules`, `opset`, `inputs` and `accept` one may be given without a list. `timeout` is in
+    values or names of shipped opsets. `weights`, `trust_model`, `capture`, `dynamic`, `grad`,
+    `keep_traces` and `to` (`pt2`, `onnx` or `aoti`) are for PyTorch models. `inputs` are files,
+    mappings of arrays by input name, or for PyTorch objects a call: `(x, y)`. Of `rules`, `opset`, `inputs` and `accept` one may be given without a list. `timeout` is in
     seconds per run. Without `output` nothing is written, and `report.converted` holds the model.
     `also_written` are files that the caller will write, so that none of them is a file of this run.
     Raise OprepError where the command would exit with another code than 0.
@@ -108,7 +109,8 @@ def convert(
         job = ProgramJob(
             model, rules, opset, target, inputs, settings, verify, dry_run, plan, plan_target,
             max_bytes, in_place, keep_traces, save_inputs, no_code, a_path(weights, "weights"),
-            trust_model, a_mode(capture), several(dynamic, "dynamic"), grad, say,
+            trust_model, a_mode(capture), several(dynamic, "dynamic"), grad,
+            a_format(to, target), say,
         )  # fmt: skip
         return _timed(convert_program(job), started, timings)
     say("load")

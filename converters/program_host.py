@@ -27,8 +27,8 @@ class Host(Protocol):
 
     key: str
 
-    def call(self, task: str, **payload: Any) -> Any:
-        """Run one task; raise what it refused."""
+    def call(self, task: str, *, seconds: float | None = None, **payload: Any) -> Any:
+        """Run one task, with a time of its own if it needs that; raise what it refused."""
         ...
 
     def place(self, code: Sequence[CodeFile]) -> str:
@@ -59,9 +59,10 @@ class ChildHost:
             Child(readable=source.readable, limits=Limits(seconds), import_from=())
         )
 
-    def call(self, task: str, **payload: Any) -> Any:
+    def call(self, task: str, *, seconds: float | None = None, **payload: Any) -> Any:
         """Run one task in the child."""
-        ended = self.child.call(f"{TASKS}:{task}", {"key": self.key, **payload})
+        limits = None if seconds is None else Limits(max(seconds, self.child.limits.seconds))
+        ended = self.child.call(_named(task), {"key": self.key, **payload}, limits)
         return answer(ended, self.name)
 
     def place(self, code: Sequence[CodeFile]) -> str:
@@ -91,9 +92,10 @@ class OwnHost:
         self.key = secrets.token_hex(8)
         self.say = say
 
-    def call(self, task: str, **payload: Any) -> Any:
-        """Run one task here."""
-        value = getattr(import_module(TASKS), task)({"key": self.key, **payload}, self.say)
+    def call(self, task: str, *, seconds: float | None = None, **payload: Any) -> Any:
+        """Run one task here, without a limit."""
+        module, _, name = _named(task).partition(":")
+        value = getattr(import_module(module), name)({"key": self.key, **payload}, self.say)
         if isinstance(value, Mapping) and REFUSED in value:
             raise from_plain(value[REFUSED])
         return value
@@ -118,6 +120,11 @@ class OwnHost:
     def converted(self, made: Any) -> Any:
         """Give the converted program itself."""
         return import_module(TASKS).session({"key": self.key}).result()
+
+
+def _named(task: str) -> str:
+    """Give module and function of a task: one of `tasks`, or `module:function` of its package."""
+    return f"{TASKS.rpartition('.')[0]}.{task}" if ":" in task else f"{TASKS}:{task}"
 
 
 @cache

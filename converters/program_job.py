@@ -12,6 +12,8 @@ from oprep.converters.program_calls import as_sets
 from oprep.converters.settings import Settings
 from oprep.opsets.errors import ExitCode, OprepError
 
+FORMATS = {"pt2": ".pt2", "onnx": ".onnx", "aoti": ".pt2"}
+"""What can be written, and how its files end."""
 MODES = ("auto", "export", "trace")
 SUFFIXES = (".pt2", ".onnx")
 """How the name of an artifact ends, which says its format."""
@@ -41,7 +43,16 @@ class ProgramJob:
     capture: str
     dynamic: tuple[str, ...]
     grad: bool | None
+    to: str | None
     say: Callable[[str], None]
+
+    @property
+    def format(self) -> str:
+        """Give the format of the artifact: what was asked for, else what its name says."""
+        if self.to is not None:
+            return self.to
+        onnx = self.output is not None and self.output.suffix.lower() == ".onnx"
+        return "onnx" if onnx else "pt2"
 
     @property
     def explain(self) -> bool:
@@ -67,8 +78,24 @@ def listing_job(
         model, rules, opset, None, input_sets(as_sets(inputs), "inputs", calls=True),
         Settings(seconds=timeout), False, True, None, None, max_bytes, False, False, None, no_code,
         a_path(weights, "weights"), trust_model, a_mode(capture), several(dynamic, "dynamic"),
-        False, lambda step: None,
+        False, None, lambda step: None,
     )  # fmt: skip
+
+
+def a_format(to: Any, output: Path | None) -> str | None:
+    """Give the format that was asked for; one that the name of the output contradicts is exit 2."""
+    if to is None:
+        return None
+    if to not in FORMATS:
+        known = ", ".join(f"`{name}`" for name in FORMATS)
+        raise OprepError(f"`{to!r:.40}` is no format that is written", "to",
+                         help=f"write one of {known}", exit_code=ExitCode.USAGE)  # fmt: skip
+    wanted = FORMATS[to]
+    if output is None or output.suffix.lower() != wanted:
+        named = "no output was named" if output is None else f"the output is `{output.name}`"
+        raise OprepError(f"`{to}` is written to a file `*{wanted}`", "to", (named,),
+                         f"name an output that ends in `{wanted}`", ExitCode.USAGE)  # fmt: skip
+    return str(to)
 
 
 def a_mode(capture: Any) -> str:

@@ -13,6 +13,7 @@ from oprep.converters.code_files import CodeFile, read_code
 from oprep.converters.files import Content, holding, sniff_file, write_text
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
+from oprep.converters.program_aoti import to_aoti
 from oprep.converters.program_calls import calls, stored
 from oprep.converters.program_host import (
     ChildHost,
@@ -23,6 +24,7 @@ from oprep.converters.program_host import (
 )
 from oprep.converters.program_inputs import Given, open_inputs
 from oprep.converters.program_job import ProgramJob
+from oprep.converters.program_onnx import to_onnx
 from oprep.converters.program_source import Source, is_factory, open_source
 from oprep.converters.program_verifying import verified_program
 from oprep.converters.program_writing import DEFINITIONS, Candidate, candidate, write_program
@@ -102,6 +104,32 @@ class ProgramConversion:
             "definitions": definitions_of(self.archive),
         }
         self.described = self.host.call("open_model", **self.opening)
+
+    @property
+    def rules_sha256(self) -> str:
+        """One hash of all rules and their code."""
+        return rules_sha256(self.records)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Describe the sites for the sidecar, so that `verify` finds them again."""
+        keys = ("rule", "site", "outputs", "reads", "inner", "nodes", "tolerance",
+                "tolerance_source", "gradient")  # fmt: skip
+        return [{**{key: site[key] for key in keys}, "region": site["path"]} for site in self.sites]
+
+    def parameters(self) -> dict[str, Any]:
+        """Give what the conversion was asked for, for the sidecar."""
+        job = self.job
+        rules = [{"name": item.name, "digest": {"sha256": item.sha256}} for item in self.records]
+        return {
+            "rules": rules,
+            "seed": job.settings.seed,
+            "accept": sorted(job.settings.accept),
+            "max_rtol": job.settings.max_rtol,
+            "max_atol": job.settings.max_atol,
+            "capture": self.described["capture"],
+            "dynamic": list(job.dynamic),
+            "grad": job.grad,
+        }
 
     def opening_of_ops(self) -> dict[str, Any]:
         """Give what a fresh process needs to register the ops: by text, whatever the model is."""
@@ -183,14 +211,18 @@ def _converted(conversion: ProgramConversion, stack: ExitStack) -> Report:
         if job.verify:
             conversion.host.call("check", gradients=job.grad is not False)
         conversion.host.call("rewrite")
+    if job.format == "onnx":
+        return to_onnx(report, conversion)
     made_candidate: Candidate = candidate(conversion, stack)
-    if not conversion.sites:
+    if not conversion.sites and job.format == "pt2":
         return write_program(replace(report, status="unchanged"), conversion, made_candidate)
     if job.verify:
         job.say("verify")
         report = verified_program(report, conversion, made_candidate)
     else:
         report = report.with_status("not verified")
+    if job.format == "aoti":
+        return to_aoti(report, conversion)
     job.say("write")
     return write_program(report, conversion, made_candidate)
 

@@ -97,33 +97,8 @@ def write_program(report: Report, conversion: ProgramConversion, made: Candidate
         digest = output.write(made.chunks(), size=made.size)
         file = FileRecord(job.output.name, digest, made.size)
         report = replace(report, artifact=Artifact(file, made.format, (), made.functions))
-        text = statement(report, [file], conversion.records, _entries(conversion),
-                         _parameters(conversion))  # fmt: skip
+        text = statement(report, [file], conversion.records, conversion.entries(),
+                         conversion.parameters())  # fmt: skip
         output.write_side(sidecar_name(job.output.name), [text.encode()])
         output.commit()
     return report
-
-
-def _entries(conversion: ProgramConversion) -> list[dict[str, Any]]:
-    """Describe the sites so that `verify` finds them again."""
-    return [
-        {**{key: site[key] for key in ("rule", "site", "outputs", "reads", "inner", "nodes",
-                                       "tolerance", "tolerance_source", "gradient")},
-         "region": site["path"]}
-        for site in conversion.sites
-    ]  # fmt: skip
-
-
-def _parameters(conversion: ProgramConversion) -> dict[str, Any]:
-    job = conversion.job
-    rules = [{"name": item.name, "digest": {"sha256": item.sha256}} for item in conversion.records]
-    return {
-        "rules": rules,
-        "seed": job.settings.seed,
-        "accept": sorted(job.settings.accept),
-        "max_rtol": job.settings.max_rtol,
-        "max_atol": job.settings.max_atol,
-        "capture": conversion.described["capture"],
-        "dynamic": list(job.dynamic),
-        "grad": job.grad,
-    }

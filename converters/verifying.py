@@ -160,7 +160,7 @@ def verify(
         job = ProgramJob(
             original, several(rules, "rules"), (), None, inputs, settings, True, False, None, None,
             max_bytes, False, False, save_inputs, no_code, a_path(weights, "weights"), trust_model,
-            a_mode(capture), several(dynamic, "dynamic"), grad, say,
+            a_mode(capture), several(dynamic, "dynamic"), grad, None, say,
         )  # fmt: skip
         from oprep.converters.program_comparing import verify_program
 

@@ -118,6 +118,16 @@ def save_program(payload: Payload, say: Say) -> dict[str, Any]:
     return {"archive": saved(exported, payload["file"]), "definitions": definitions}
 
 
+@answering
+def register_ops(payload: Payload, say: Say) -> dict[str, Any]:
+    """Register the ops of rules and of an archive, for a package that calls them."""
+    say("registering the custom ops")
+    registered(payload.get("definitions") or b"")
+    folder = Path(payload["folder"]) if payload["folder"] else None
+    _installed([_opset(item) for item in payload["opsets"]], payload["code"], folder)
+    return {}
+
+
 def original(payload: Payload, say: Say) -> Subject:
     """Give the captured program with its sites; in a new child everything is done again."""
     if payload["key"] not in _sessions:
