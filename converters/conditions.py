@@ -235,7 +235,9 @@ def random_kept(state: State, nodes: Sequence[int], roots: Sequence[Any]) -> str
         for value in region.outputs[node]:
             outside = [user for user in region.users.get(value, ()) if user not in inside]
             if value not in roots and (outside or value in region.results):
-                return f"`{state.view.node_name(node)}` draws random numbers and is used elsewhere"
+                name = state.view.node_name(node)
+                return (f"`{name}` draws random numbers or changes a value in place, and is used"
+                        " elsewhere")  # fmt: skip
     return ""
 
 

@@ -80,8 +80,9 @@ def convert(
     `torch.nn.Module` or an `ExportedProgram` (objects stay as they are); `rules` are paths, `Opset`
     values or names of shipped opsets. `weights`, `trust_model`, `capture`, `dynamic`, `grad`,
     `keep_traces` and `to` (`pt2`, `onnx` or `aoti`) are for PyTorch models. `inputs` are files,
-    mappings of arrays by input name, or for PyTorch objects a call: `(x, y)`. Of `rules`, `opset`, `inputs` and `accept` one may be given without a list. `timeout` is in
-    seconds per run. Without `output` nothing is written, and `report.converted` holds the model.
+    mappings of arrays by input name, or for PyTorch objects a call: `(x, y)`. Of `rules`, `opset`,
+    `inputs` and `accept` one may be given without a list. `timeout` is in seconds per run. Without
+    `output` nothing is written, and `report.converted` holds the model.
     `also_written` are files that the caller will write, so that none of them is a file of this run.
     Raise OprepError where the command would exit with another code than 0.
     """

@@ -13,7 +13,7 @@ from oprep.converters.graph import View
 from oprep.converters.match import Match
 from oprep.converters.memory import uncollected
 from oprep.converters.plan import Candidate, Plan, make_plan
-from oprep.converters.programs.dialect import TorchDialect, bare_call
+from oprep.converters.programs.dialect import TorchDialect, bare_call, shares
 from oprep.converters.programs.graph import TorchGraph
 from oprep.converters.programs.modules import module_matches
 from oprep.converters.programs.program import Program
@@ -22,9 +22,9 @@ from oprep.converters.programs.rewrite import rewrite
 from oprep.converters.programs.view import TorchView
 from oprep.converters.state import State
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.expression import free_variables, variables
+from oprep.opsets.expression import free_variables, variables, walk
 from oprep.opsets.rule import BareOp, CustomOp, ModulePattern, NamedRegion, Opset, Rule
-from oprep.opsets.syntax import Equation
+from oprep.opsets.syntax import Call, Equation
 
 
 class ProgramConversion:
@@ -43,6 +43,7 @@ class ProgramConversion:
         self.graph = TorchGraph(program.exported)
         self.dialect = TorchDialect(self.ops)
         self._replacements: dict[int, Replacement] = {}
+        self._sharing: dict[int, bool] = {}
 
     def replacement(self, rule: Rule, order: int) -> Replacement:
         """Give the right side of a rule."""
@@ -93,25 +94,22 @@ class ProgramConversion:
             if reason:
                 return reason
         reason = self.replacement(match.rule, match.order).prepare(match)
-        if reason or self._is_custom(match.rule):
+        if reason or not self._may_share(match.rule):
             return reason
         values = [*match.roots, *match.reads]
         later = view.aliases.changed_later(values, match.root)
         return f"`{later}` changes what the replacement may share memory with" if later else ""
 
-    def _is_custom(self, rule: Rule) -> bool:
-        """Tell whether what is put in is one custom op: those give new memory."""
-        target = rule.replacement
-        if isinstance(target, BareOp):
-            return f"{target.domain}::{target.name}" in self.ops
-        return (
-            len(target.results) == 1
-            and not target.statements
-            and (
-                f"{getattr(target.results[0], 'domain', '')}::"
-                f"{getattr(target.results[0], 'function', '')}" in self.ops
-            )
-        )
+    def _may_share(self, rule: Rule) -> bool:
+        """Tell whether what is put in may be a view of what it reads: custom ops never are."""
+        if id(rule) not in self._sharing:
+            target = rule.replacement
+            calls = [Call(target.name, (), (), target.domain)] if isinstance(target, BareOp) else [
+                item for part in (*(s.value for s in target.statements), *target.results)
+                for item in walk(part) if isinstance(item, Call)
+            ]  # fmt: skip
+            self._sharing[id(rule)] = any(shares(call) for call in calls)
+        return self._sharing[id(rule)]
 
     def _absent(self, patterns: Sequence[tuple[int, ModulePattern]]) -> list[str]:
         known: dict[str, None] = {}

@@ -14,7 +14,16 @@ from oprep.converters.forms import AttributeWant, Default, Guarded, InputWant, N
 from oprep.converters.frontends.onnx_arguments import arguments_of, fail
 from oprep.converters.normal import literal
 from oprep.converters.parameters import unwrapped
-from oprep.converters.programs.layout import LIST, PLAIN, TENSOR, Formal, Layout, key_of, layout_of
+from oprep.converters.programs.layout import (
+    LIST,
+    PASSES_THROUGH,
+    PLAIN,
+    TENSOR,
+    Formal,
+    Layout,
+    key_of,
+    layout_of,
+)
 from oprep.converters.programs.view import ARITHMETIC, in_place
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
 from oprep.opsets.syntax import Call, Expression, Maybe, Name, Rest
@@ -117,6 +126,21 @@ def overloads(name: str) -> list[torch._ops.OpOverload]:
                 if any(formal.kind != PLAIN for formal in layout_of(op).formals):
                     found.append(op)
     return found
+
+
+def shares(call: Call) -> bool:
+    """Tell whether a result of a call may share memory with an argument of it."""
+    if call.domain is None:
+        row = vocabulary().get(call.function)
+        names = [f"aten::{name}" for name in row.aten] if row is not None else []
+    else:
+        names = [f"{call.domain}::{call.function}"]
+    layouts = [layout_of(op) for name in names for op in overloads(name)]
+    return any(
+        item.key.partition(".")[0] in PASSES_THROUGH or any(item.results)
+        for item in layouts
+        if not any(formal.writes for formal in item.formals)
+    )
 
 
 def _stands_for(each: str, overload: str) -> bool:
