@@ -78,7 +78,7 @@ def load_probed(path: Path, names: Sequence[str], told: str) -> None:
             "load one of the two libraries, or give the op another name",
         )
     try:
-        torch.ops.load_library(str(path))
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
         raise _refused(told, (_reason(error),), "build it against this torch") from error
 
@@ -89,11 +89,11 @@ def probe_task(payload: Mapping[str, Any], say: Callable[[str], None]) -> dict[s
 
     for other in payload["before"]:
         say(f"loading {Path(other).name}")
-        torch.ops.load_library(other)
+        torch.ops.load_library(other)  # type: ignore[no-untyped-call]
     before = _all_ops()
     say(f"loading {Path(payload['path']).name}")
     try:
-        torch.ops.load_library(payload["path"])
+        torch.ops.load_library(payload["path"])  # type: ignore[no-untyped-call]
     except OSError as error:
         return {"reason": _reason(error), "ops": []}
     return {"reason": "", "ops": sorted(_all_ops() - before)}
