@@ -20,9 +20,10 @@ import torch
 from torch.export import ExportedProgram
 
 from oprep.converters.frontends.onnx_exported import add_bodies, count_custom, require_forms
+from oprep.converters.op_counts import Counted
 from oprep.converters.programs.onnx_constants import without_constants
-from oprep.converters.programs.onnx_counts import Counted, counted
-from oprep.converters.programs.onnx_names import name_dims, name_ends
+from oprep.converters.programs.onnx_counts import counted
+from oprep.converters.programs.onnx_names import name_dims, name_ends, output_positions
 from oprep.converters.programs.onnx_notes import export_notes
 from oprep.converters.programs.onnx_translation import called_ops, translations
 from oprep.converters.programs.onnx_trouble import explained
@@ -47,12 +48,13 @@ class OnnxExport:
     """What came out: `data` is the file beside which the model's external data lies, if any.
 
     `functions` are the bodies, `counts` how often each op is called in the program and in the
-    model.
+    model, `outputs` the positions of the model's outputs among the program's flat ones.
     """
 
     proto: ModelProto
     functions: tuple[str, ...]
     counts: tuple[Counted, ...]
+    outputs: tuple[int, ...]
     notes: tuple[str, ...]
     data: Path | None = None
 
@@ -94,6 +96,7 @@ def export_onnx(
         proto,
         tuple(functions),
         counts,
+        output_positions(exported),
         (*notes, *export_notes(exported, decomposed)),
         data,
     )
@@ -102,7 +105,9 @@ def export_onnx(
 def _translated(
     exported: ExportedProgram, ops: Sequence[CustomOp], opset: int | None, name: str
 ) -> torch.onnx.ONNXProgram:
-    with _quiet():
+    # without gradients: with them the exporter computes other strides for attention with a mask
+    # that is made of parameters than the capture did, and refuses the views behind it
+    with _quiet(), torch.no_grad():
         try:
             written = torch.onnx.export(
                 exported,

@@ -362,3 +362,27 @@ def test_two_processes_with_other_hash_seeds_write_the_same_bytes():
     other = call(__file__, "written", {}, 120, fresh=True)
     assert one == other
     assert len(one) > 1000
+
+
+@in_child()
+def test_attention_with_a_trained_mask_exports_and_the_caller_keeps_his_grad_mode():
+    import numpy as np
+    import torch
+    from exporting import export, run
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.randn(1, 2, 5, 5))
+
+        def forward(self, x):
+            heads = x.view(2, 5, 2, 4).transpose(1, 2)
+            found = torch.nn.functional.scaled_dot_product_attention(
+                heads, heads, heads, attn_mask=self.bias * 2
+            )
+            return found.transpose(1, 2).reshape(2, 5, 8)
+
+    module, x = Net(), torch.randn(2, 5, 8)
+    _, out = export(None, x, module=module)
+    assert torch.is_grad_enabled()
+    assert np.abs(run(out.proto, x=x)[0] - module(x).detach().numpy()).max() < 1e-5
