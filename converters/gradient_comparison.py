@@ -78,7 +78,10 @@ def compare_own(sides: Sides, *, needed: bool = True) -> Comparison:
 
 
 def compare_same(sides: Sides, asked: Tolerance | None) -> Comparison:
-    """Compare the candidate's gradient with the original's, element by element."""
+    """Compare the candidate's gradient with the original's, element by element.
+
+    `asked` is what a rule accepts of values of about 1; a gradient is as much larger as it is.
+    """
     before, after = sides.before, sides.after
     if not some(before):
         if some(after) and not any(some(item) for item in sides.moved):
@@ -108,7 +111,11 @@ def _compare(
     rms, unit = upstream
     scale = tolerances.Scale(magnitudes.scale(before).rms, unit, inputs=rms)
     default = tolerances.default(magnitudes.dtype_name(before), scale)
-    allowed = default if asked is None else tolerances.loosest(default, asked)
+    allowed = default
+    if asked is not None:
+        size = max(scale.size, 1.0)
+        behind = Tolerance(asked.rtol, asked.atol * size)
+        allowed = tolerances.loosest(default, behind)
     flat = noise.reshape(-1)
 
     def atols(start: int, end: int) -> Array:

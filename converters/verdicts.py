@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from oprep.converters import causes
 from oprep.converters.causes import WITHOUT_RESULT, fact, short
+from oprep.converters.gradient_comparison import LOST, NEW, ZERO
 from oprep.converters.prove import Proof
 from oprep.converters.report import CheckResult, MissRecord, Report, RuleOutcome, Verdict
 from oprep.converters.settings import PASSING, Settings
@@ -15,6 +16,7 @@ from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.rule import Opset, Tolerance
 
 NEAREST = 2
+GRADIENTS, FINDINGS = "gradients_close", (LOST, ZERO, NEW)
 
 
 def expectations_met(report: Report, opsets: Sequence[Opset], model: str) -> None:
@@ -159,6 +161,8 @@ def _advised(
     check: CheckResult, report: Report, advice: Mapping[str, Tolerance]
 ) -> Tolerance | None:
     """Give the tolerance that would let a failed check pass, where one rule can have it."""
+    if check.check == GRADIENTS and not check.rule:
+        return None
     rules = {item.rule for item in report.checks if item.check == "sites_close" and item.rule}
     rule = check.rule or (next(iter(rules)) if len(rules) == 1 else None)
     return advice.get(rule) if rule is not None else None
@@ -176,12 +180,37 @@ def _fact(check: CheckResult, count: int) -> str:
             "no evidence": f"has no evidence at site `{check.name}`{rule}",
         }.get(verdict, f"is `{verdict}` at site `{check.name}`{rule}")
         return f"the replacement {said}"
+    if check.check == GRADIENTS and verdict == "fail":
+        return _gradient_fact(check)
     if check.check == "outputs_close":
         after = f" after {_count(count, 'replacement')}" if count else ""
         if verdict == "fail":
             return f"output `{check.name}` differs from the reference{after}"
         return f"output `{check.name}` is `{verdict}`{after}"
     return f"check `{check.check}` of `{check.name}` is `{verdict}`"
+
+
+def _gradient_fact(check: CheckResult) -> str:
+    """Say what is wrong with a gradient: at a site by its finding, at the ends by what it is to."""
+    finding = next((text for text in FINDINGS if check.detail.startswith(text)), "")
+    if check.rule:
+        place = f"at site `{check.name}` (rule `{check.rule}`)"
+        return f"{finding} {place}" if finding else (
+            f"the gradient of the replacement differs from the reference {place}")  # fmt: skip
+    if finding:
+        return f"{finding}, to `{check.name}`"
+    return f"the gradient to `{check.name}` differs from the reference"
+
+
+def _gradient_help(check: CheckResult, at_sites: bool) -> str:
+    lost = check.detail.startswith((LOST, ZERO))
+    if not check.rule and at_sites:
+        return "look at the sites first: `-v` lists them with their numbers"
+    if not check.rule:
+        return "loosen `tolerance` of the rules if they approximate, or pass `--no-grad`"
+    if lost:
+        return f'give the op a backward, or set `gradient = "none"` on `{check.rule}`'
+    return f'correct the op\'s backward, or set `gradient = "own"` on `{check.rule}` if it is meant'
 
 
 def _help(
@@ -192,6 +221,8 @@ def _help(
         return causes.advice(check)
     if verdict is not Verdict.FAIL:
         return f"give other inputs with `--inputs`, or pass `--accept '{verdict}'`"
+    if check.check == GRADIENTS and advised is None:
+        return _gradient_help(check, at_sites)
     if check.measured is None and check.rule:
         return f"let `with` of `{check.rule}` give what it replaces: same dtype, same shape"
     if check.measured is not None and advised is not None:
