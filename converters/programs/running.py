@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from oprep.converters.programs.written import may_be_written
+
 SINGLE = "result"
 """What the only output is called where a program gives a tensor and no container."""
 
@@ -39,7 +41,8 @@ class Ran:
 class Setting:
     """How to run: seed of the generator, threads, whether oneDNN may be used.
 
-    `aside` moves what asks for a gradient by this part of it, up or down.
+    `aside` moves what asks for a gradient by this part of it, up or down; without gradients all
+    floating inputs and parameters.
     """
 
     seed: int = 0
@@ -68,10 +71,20 @@ class Runner:
         found = [getattr(spec.arg, "name", "") for spec in specs if spec.kind.name == "USER_INPUT"]
         return tuple(found) if len(found) >= len(names) else tuple(map(str, names))
 
-    def fresh_state(self) -> dict[str, Tensor]:
-        """Copy what the program holds, by name; tensors that are one stay one."""
+    def fresh_state(self, *, moved: bool = False) -> dict[str, Tensor]:
+        """Give what the program holds, by name, copied where a run may change it.
+
+        Tensors that are one stay one. With `moved` all are copied.
+        """
         copies: dict[Any, Tensor] = {}
-        return {name: _copied(tensor, copies) for name, tensor in self.held().items()}
+        return {
+            name: _of_its_own(tensor, copies, copied=moved or name in self._written)
+            for name, tensor in self.held().items()
+        }
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        return may_be_written(self.exported)
 
     def held(self) -> dict[str, Tensor]:
         """Give the tensors that the program holds, by name: to be read only."""
@@ -81,12 +94,13 @@ class Runner:
     def run(self, leaves: Sequence[Any], setting: Setting, *, gradients: bool = False) -> Ran:
         """Run on flat inputs; with `gradients` go back from seeded cotangents to all that asks."""
         with in_setting(setting), torch.set_grad_enabled(gradients), self._constants_kept():
-            state = {k: v for k, v in self.fresh_state().items() if k in self._owned}
+            held = self.fresh_state(moved=bool(setting.aside))
+            state = {k: v for k, v in held.items() if k in self._owned}
             starts = [started(item, gradients) for item in leaves]
             named = dict(zip(self.input_names, starts, strict=True))
             asking = wanted(named, state)
             if setting.aside:
-                move_aside(asking.values(), setting)
+                move_aside((asking if gradients else self._movable(named, state)).values(), setting)
             args, kwargs = pytree.tree_unflatten(
                 [passed_on(item) for item in starts], self.exported.call_spec.in_spec
             )
@@ -103,6 +117,15 @@ class Runner:
     def parameters(self) -> frozenset[str]:
         """The names of the parameters."""
         return frozenset(name for name, _ in self.module.named_parameters(remove_duplicate=False))
+
+    def _movable(self, inputs: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Give what can be moved a little to see how much a program amplifies rounding."""
+        values = {**inputs, **{k: v for k, v in state.items() if k in self.parameters}}
+        return {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+        }
 
     @cached_property
     def _owned(self) -> frozenset[str]:
@@ -149,13 +172,14 @@ def move_aside(starts: Iterable[Tensor], setting: Setting) -> None:
                 start.copy_(aside(start, setting.aside, setting.seed + number))
 
 
-def _copied(tensor: Tensor, copies: dict[Any, Tensor]) -> Tensor:
+def _of_its_own(tensor: Tensor, known: dict[Any, Tensor], *, copied: bool) -> Tensor:
+    """Give a tensor with a place of its own in the autograd graph; its memory, or a copy."""
     key: Any = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
     key = key if tensor.numel() else id(tensor)
-    if key not in copies:
-        copy = tensor.detach().clone()
-        copies[key] = copy.requires_grad_(tensor.requires_grad)
-    return copies[key]
+    if key not in known:
+        made = tensor.detach().clone() if copied else tensor.detach()
+        known[key] = made.requires_grad_(tensor.requires_grad)
+    return known[key]
 
 
 def started(item: Any, gradients: bool) -> Any:

@@ -49,7 +49,7 @@ def run_with(
         return None if here is None else _Exchanging(here)
 
     with in_setting(setting), torch.enable_grad():
-        state = runner.fresh_state()
+        state = runner.fresh_state(moved=bool(setting.aside))
         starts = [started(item, True) for item in leaves]
         asking = wanted(dict(zip(runner.input_names, starts, strict=True)), state)
         if setting.aside:

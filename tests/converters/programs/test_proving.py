@@ -415,3 +415,39 @@ def test_inputs_that_the_original_refuses_are_listed_and_are_no_evidence():
     held, artifact = subject(program(Right(), (torch.randn(3),)), rule(*SILU), given=(bad,))
     proof = prove(held, artifact)
     assert {item.verdict for item in proof.checks if item.check == "sites_close"} == {"cannot run"}
+
+
+@in_child()
+def test_only_what_a_run_may_change_is_copied_before_it():
+    import torch
+
+    from oprep.converters.programs.running import Runner, Setting
+    from oprep.converters.programs.written import may_be_written
+
+    class Writes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = torch.nn.Parameter(torch.ones(3, 3))
+            self.written = torch.nn.Parameter(torch.ones(3, 3))
+            self.tied = self.kept
+            self.norm = torch.nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.written.view(9)[:3].add_(1)
+            return self.norm(x @ self.kept + self.tied + self.written)
+
+    exported = torch.export.export(Writes(), (torch.randn(3, 3),))
+    parameters = {"kept", "tied", "written", "norm.weight", "norm.bias"}
+    written = may_be_written(exported) & parameters
+    assert "written" in written
+    plain = torch.export.export(torch.nn.Linear(3, 3), (torch.randn(3, 3),))
+    assert may_be_written(plain) == frozenset()
+    for program in (exported, plain):
+        before = {k: v.clone() for k, v in program.state_dict.items()}
+        runner, x = Runner(program), torch.randn(3, 3)
+        first, second = (runner.run([x], Setting(), gradients=True) for _ in range(2))
+        assert all(torch.equal(before[k], v) for k, v in program.state_dict.items())
+        assert torch.equal(first.outputs["result"], second.outputs["result"])
+        for name, gradient in first.gradients.items():
+            assert torch.equal(gradient, second.gradients[name])
