@@ -37,7 +37,10 @@ def plain(op: Op) -> Kernel:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args = arguments(args, kwargs)
-        result, _ = op.now.run(args, needs)
+        if op.fresh:
+            result, _ = op.first(lambda: op.now.run(args, needs), args)
+        else:
+            result, _ = op.now.run(args, needs)
         return given(outputs(args, result))
 
     return kernel
@@ -107,7 +110,7 @@ def autograd(op: Op) -> Kernel:
         args = op.arguments(args, kwargs)
         if _len_torch_dispatch_stack() and op.hidden is not None:
             return replay(op, args, hidden=True, keep=False)
-        return op.eager(args)
+        return op.first(lambda: op.eager(args), args) if op.fresh else op.eager(args)
 
     return kernel
 

@@ -98,6 +98,8 @@ class Op:
     definition: str
     eager: Callable[[tuple[Any, ...]], Any] = _unset
     layers: list[Any] = field(default_factory=list)
+    fresh: bool = True
+    """The class has not been called yet: its first call is watched."""
 
     @property
     def name(self) -> str:
@@ -136,6 +138,26 @@ class Op:
                         notes=(f"declared: {known}",),
                         help="convert the tensor, or add the dtype to `dtypes`",
                     )
+
+    def first(self, call: Callable[[], Any], args: Sequence[Any]) -> Any:
+        """Call it for the first time; refuse a forward that changes what it does not declare."""
+        rows = [
+            (parameter, tensor, tensor._version)
+            for parameter, value in zip(self.parameters, args, strict=True)
+            for tensor in (() if parameter.mutated else _tensors(value))
+            if not tensor.is_inference()
+        ]
+        result = call()
+        for parameter, tensor, version in rows:
+            if tensor._version != version:
+                raise broken(
+                    f"`forward` of `{self.name}` changes `{parameter.name}` in place",
+                    where=qualified(self.now.cls),
+                    notes=(f"schema: {self.contract.schema}",),
+                    help=f'work on a copy, or declare `mutates=("{parameter.name}",)`',
+                )
+        self.fresh = not rows
+        return result
 
     def outputs(self, args: Sequence[Any], result: Any) -> tuple[Tensor, ...]:
         """Give what forward returned as a tuple; refuse what the schema does not say."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from oprep.opsets.rp.function import Class, has_setup
 
@@ -68,11 +69,17 @@ class Notes:
     """Say what forward left for backward, with every tensor named by its place."""
 
     saved: tuple[Place, ...]
-    tensors: tuple[tuple[str, Place], ...]
+    held: tuple[tuple[str, TreeSpec, tuple[Any, ...]], ...] = ()
+    """Attributes of ctx that are tensors or hold some: how they are built, places among leaves."""
     plain: dict[str, Any] = field(default_factory=dict)
     undifferentiable: tuple[int, ...] = ()
     materialize: bool = True
     outputs: int = 1
+
+    def places(self) -> list[Place]:
+        """Give the places of everything that backward may ask for."""
+        leaves = [leaf for _, _, leaves in self.held for leaf in leaves]
+        return [place for place in (*self.saved, *leaves) if isinstance(place, Place)]
 
     def restore(
         self, inputs: Sequence[Any], outputs: Sequence[Any], extras: Sequence[Any], needs: Any
@@ -80,12 +87,15 @@ class Notes:
         """Give a ctx as forward left it, made of these tensors."""
         homes = {"input": inputs, "output": outputs, "extra": extras}
 
-        def at(place: Place) -> Any:
+        def at(place: Any) -> Any:
+            if not isinstance(place, Place):
+                return place
             return None if place.kind == "nowhere" else homes[place.kind][place.index]
 
         ctx = Recorder(needs)
         ctx.__dict__.update(self.plain)
-        ctx.__dict__.update({name: at(place) for name, place in self.tensors})
+        for name, spec, leaves in self.held:
+            ctx.__dict__[name] = tree_unflatten([at(leaf) for leaf in leaves], spec)
         ctx.saved_tensors = tuple(at(place) for place in self.saved)
         return ctx
 
@@ -118,15 +128,20 @@ def read(
         return Place("extra", len(extras) - 1)
 
     saved = tuple(place(value) for value in ctx.saved_tensors)
-    kept = ctx.__dict__
-    tensors = tuple((name, place(v)) for name, v in kept.items() if isinstance(v, Tensor))
-    plain = {name: v for name, v in kept.items() if not isinstance(v, Tensor)}
+    held, plain = [], {}
+    for name, value in ctx.__dict__.items():
+        leaves, spec = tree_flatten(value)
+        if any(isinstance(leaf, Tensor) for leaf in leaves):
+            found = (place(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+            held.append((name, spec, tuple(found)))
+        else:
+            plain[name] = value
     marked = tuple(
         index
         for index, output in enumerate(outputs)
         if any(output is other for other in ctx._undifferentiable)
     )
-    return Notes(saved, tensors, plain, marked, ctx._materialize, len(outputs)), extras
+    return Notes(saved, tuple(held), plain, marked, ctx._materialize, len(outputs)), extras
 
 
 def share(one: Tensor, other: Tensor) -> bool:

@@ -142,6 +142,7 @@ def install(op: Op, now: Implementation) -> None:
     """Let an op be computed by a class from now on."""
     op.now = now
     op.eager = eager_call(op)
+    op.fresh = True
 
 
 def _implement(op: Op, short: str) -> None:

@@ -77,7 +77,7 @@ class Call:
     def places(self) -> tuple[tuple[str, int], ...]:
         """Say which tensors backward needs."""
         assert self.notes is not None
-        places = [*self.notes.saved, *(place for _, place in self.notes.tensors)]
+        places = self.notes.places()
         wanted = {(place.kind, place.index) for place in places if place.kind != "nowhere"}
         if self.keep:
             wanted |= {("input", index) for index in range(self.count)}

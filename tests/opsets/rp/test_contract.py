@@ -385,3 +385,72 @@ def test_undifferentiable_outputs_and_absent_gradients_are_the_class_s():
         assert grad.tolist() == [[0, 1], [1, 0]]
     (grad,) = torch.func.jacrev(lambda x: op(x)[0].sum())(x.detach()).unsqueeze(0)
     assert grad.tolist() == [[0, 1], [1, 0]]
+
+
+@in_child()
+def test_tensors_inside_a_list_or_dict_on_ctx_are_carried_too():
+    import torch
+
+    import oprep
+
+    class Holds(oprep.Rp):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.parts = [x, x.cos(), 3]
+            ctx.named = {"w": w, "none": None}
+            return x.sin() * w
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, cos, three = ctx.parts
+            return grad * cos * ctx.named["w"] * three / 3, grad * x.sin()
+
+    op = oprep.register_autograd("rp_test::holds", Holds)
+    x, w = (torch.randn(3, requires_grad=True) for _ in range(2))
+    wanted = torch.autograd.grad((x.sin() * w).sum(), (x, w))
+    for call in (op, torch.compile(op, backend="aot_eager", fullgraph=True)):
+        found = torch.autograd.grad(call(x, w).sum(), (x, w))
+        assert all(torch.allclose(a, b) for a, b in zip(found, wanted, strict=True))
+    flat = torch.vmap(torch.func.grad(op))(x.detach(), w.detach())
+    assert torch.allclose(flat, wanted[0])
+
+
+@in_child()
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_change_that_was_not_declared_is_refused_at_the_first_call(needs):
+    import torch
+
+    import oprep
+
+    class Sneaky(oprep.Rp):
+        @staticmethod
+        def forward(ctx, x, y):
+            y.add_(1)
+            return x + y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, grad
+
+    op = oprep.register_autograd("rp_test::sneaky", Sneaky)
+    x = torch.ones(2, requires_grad=needs)
+    with pytest.raises(oprep.OprepError, match="`forward` of `rp_test::sneaky` changes `y`"):
+        op(x, torch.ones(2))
+
+
+@in_child()
+def test_the_first_call_of_a_composite_is_watched_again():
+    import torch
+    from rp_examples import Double
+
+    import oprep
+
+    class Sneaky(oprep.Rp):
+        @staticmethod
+        def forward(ctx, x):
+            return x.add_(1) * 2
+
+    op = oprep.register_autograd("rp_test::quiet", Double)
+    assert op(torch.ones(1)).item() == 2
+    with oprep.register_composite(op, Sneaky), pytest.raises(oprep.OprepError, match="changes `x`"):
+        op(torch.ones(1))
