@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, OutputKind, OutputSpec
-from torch.fx import GraphModule, Node
+from torch.fx import Node
+
+from oprep.converters.programs.copying import copy_graph, holder
 
 
 def without_constants(exported: ExportedProgram) -> ExportedProgram:
     """Give the program with None for each constant output; the program itself where it has none.
 
-    Weights are shared, only the graph is copied.
+    Only the main graph is copied; all else is shared.
     """
     signature = exported.graph_signature
     if not any(_is_constant(spec) for spec in signature.output_specs):
         return exported
-    module: GraphModule = copy.deepcopy(exported.graph_module)
-    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    graph = copy_graph(exported.graph)
+    (output,) = graph.find_nodes(op="output")
     given: Any = output.args[0]
     output.args = (tuple(item if isinstance(item, Node) else None for item in given),)
-    module.recompile()
     specs = [_without_value(spec) if _is_constant(spec) else spec
              for spec in signature.output_specs]  # fmt: skip
     return ExportedProgram(
-        root=module,
-        graph=module.graph,
+        root=holder(exported.graph_module, {}),
+        graph=graph,
         graph_signature=replace(signature, output_specs=specs),
         state_dict=exported.state_dict,
         range_constraints=exported.range_constraints,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,31 +16,11 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from oprep.converters.op_counts import Counted
 from oprep.converters.programs.onnx_translation import op_name
-from oprep.converters.report import CheckResult, Verdict
 from oprep.opsets.rule import CustomOp
 
-CHECK = "ops_kept"
 RANDOM = torch.Tag.nondeterministic_seeded
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """How often an op is called in the program, how often it must and does stand in the model."""
-
-    op: str
-    program: int
-    expected: int
-    model: int
-
-    @property
-    def result(self) -> CheckResult:
-        """Give the finding: every call must have its node."""
-        good = self.expected == self.model
-        detail = f"{self.program} calls in the program, {self.model} nodes in the model"
-        if good and self.program != self.model:
-            detail += ": the exporter merges equal calls, and writes the condition of a loop twice"
-        return CheckResult(CHECK, self.op, Verdict.PASS if good else Verdict.FAIL, detail=detail)
 
 
 def counted(

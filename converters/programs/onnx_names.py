@@ -31,6 +31,17 @@ def tensor_outputs(exported: ExportedProgram) -> list[OutputSpec]:
             and not isinstance(spec.arg, ConstantArgument)]  # fmt: skip
 
 
+def output_positions(exported: ExportedProgram) -> tuple[int, ...]:
+    """Give where the model's outputs stand among the flat outputs of the program."""
+    specs = [spec for spec in exported.graph_signature.output_specs
+             if spec.kind == OutputKind.USER_OUTPUT]  # fmt: skip
+    return tuple(
+        position
+        for position, spec in enumerate(specs)
+        if not isinstance(spec.arg, ConstantArgument)
+    )
+
+
 def name_ends(model: ir.Model, exported: ExportedProgram) -> None:
     """Name inputs and outputs as the program's signature does; the exporter's steps rename some.
 
@@ -56,11 +67,15 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def name_dims(written: ONNXProgram, dims: Mapping[tuple[str, int], str]) -> None:
-    """Give symbols the names that the user gave the dims in which they stand."""
+    """Give symbols the names that the user gave the dims in which they stand.
+
+    An axis may be counted from the end.
+    """
     names: dict[str | ir.SymbolicDim, str] = {}
     for value in written.model.graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            name = dims.get((str(value.name), axis))
+        shape = value.shape or ()
+        for axis, dim in enumerate(shape):
+            name = dims.get((str(value.name), axis), dims.get((str(value.name), axis - len(shape))))
             if name is not None and isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 names.setdefault(dim.value, name)
     if names:
