@@ -31,7 +31,8 @@ def calls(inputs: Sequence[Any]) -> list[Any]:
 
     examples = []
     for number, item in enumerate(found, 1):
-        args, kwargs = (item if isinstance(item, tuple) else (item,)), {}
+        args: Any = item if isinstance(item, tuple) else (item,)
+        kwargs: Any = {}
         if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], Mapping):
             args, kwargs = args
         examples.append(Example(f"given {number}", tuple(args), dict(kwargs)))

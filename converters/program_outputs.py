@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from oprep.converters import magnitudes
 from oprep.converters.causes import CANDIDATE, ORIGINAL, blamed
 from oprep.converters.checks import outputs_close
 from oprep.converters.inputs import InputSet
@@ -22,6 +23,9 @@ from oprep.converters.runs import Trouble
 OUTPUTS = outputs_close.NAME
 NOISY: Mapping[str, Any] = {"threads": 4, "onednn": False}
 """The setting of the run that measures noise; all others have one thread."""
+
+NOISY_COARSE: Mapping[str, Any] = {"threads": 4}
+"""The same for 16-bit floats, which are added up in 16 bits without oneDNN."""
 
 MOVED: Mapping[str, Any] = {"aside": 1e-30}
 """The setting of a run on values that are as near as floating point lets them be told apart."""
@@ -59,14 +63,14 @@ def compare_runs(
     if isinstance(again, Trouble):
         return _every(proving, replace(again, verdict=Verdict.NOT_DETERMINISTIC))
     first = {item.name: proving.ran[item.name] for item in proving.whole}
-    noise = _row(proving, lambda item: proving.go(before, item, **NOISY), ORIGINAL)
-    if isinstance(noise, Trouble):
-        proving.note(f"no noise floor was measured: {noise.detail}")
-        noise = first
-    moved = _row(proving, lambda item: proving.go(before, item, **MOVED), ORIGINAL)
-    if not isinstance(moved, Trouble):
-        noise = {name: _further(ran, noise[name], moved[name]) for name, ran in first.items()}
-    rows = (first, after, again, noise)
+    setting = NOISY_COARSE if proving.coarse else NOISY
+    noise = _row(proving, lambda item: proving.go(before, item, **setting), ORIGINAL)
+    nudged = _row(proving, lambda item: proving.go(before, item, nudged=True), ORIGINAL)
+    for row in (noise, nudged):
+        if isinstance(row, Trouble):
+            proving.note(f"noise was measured in part only: {row.detail}")
+    noise, nudged = (first if isinstance(row, Trouble) else row for row in (noise, nudged))
+    rows = (first, after, again, noise, nudged)
     found = [_checked(proving, name, rows) for name in names or _names(rows)]
     if names is not None:
         return found
@@ -130,7 +134,7 @@ def _values(ran: Ran) -> dict[str, Any]:
     return {**ran["outputs"], **state}
 
 
-def _checked(proving: Proving, name: str, rows: tuple[Row, Row, Row, Row]) -> CheckResult:
+def _checked(proving: Proving, name: str, rows: Sequence[Row]) -> CheckResult:
     sides = [
         {item: {name: _arrays(_values(ran).get(name))} for item, ran in row.items()} for row in rows
     ]
@@ -153,8 +157,14 @@ def _arrays(value: Mapping[str, Any] | None) -> list[Any]:
 
 def _result(proving: Proving, name: str, sides: Sequence[Any]) -> CheckResult:
     """Compare one output; sets that amplify rounding are left out where others tell more."""
-    rows, sets = cast(Any, tuple(sides)), [proving.input_set(item) for item in proving.sets]
-    asked = proving.asked_behind([a for row in rows[0].values() for a in row[name]])
+    first, after, again, noise, nudged = sides
+    pairs = [(a, b) for item, row in first.items()
+             for a, b in zip(row[name], nudged[item][name], strict=False)]  # fmt: skip
+    asked = proving.asked_behind(pairs)
+    if not proving.coarse:
+        noise = {item: {name: _noisier(row[name], noise[item][name], nudged[item][name])}
+                 for item, row in first.items()}  # fmt: skip
+    rows, sets = cast(Any, (first, after, again, noise)), list(map(proving.input_set, proving.sets))
 
     def over(chosen: Sequence[InputSet]) -> tuple[CheckResult, Any]:
         return outputs_close.result_of(name, rows, chosen, asked)
@@ -169,6 +179,17 @@ def _result(proving: Proving, name: str, sides: Sequence[Any]) -> CheckResult:
             proving.note(f"output `{name}` of the original is nothing but rounding in {left}")
     proving.found += found
     return result
+
+
+def _noisier(first: list[Any], one: list[Any], other: list[Any]) -> list[Any]:
+    """Give the run that moved further from the first one."""
+    if not len(first) == len(one) == len(other):
+        return one
+    further = [
+        magnitudes.largest_difference(a, c) > magnitudes.largest_difference(a, b)
+        for a, b, c in zip(first, one, other, strict=True)
+    ]
+    return [c if far else b for b, c, far in zip(one, other, further, strict=True)]
 
 
 def _is_noise(result: CheckResult) -> bool:
