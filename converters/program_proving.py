@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -25,6 +25,8 @@ Ran: TypeAlias = Mapping[str, Any]
 
 STRUCK = (Verdict.CRASHED, Verdict.TIMED_OUT)
 GRADIENT_SETS = 4
+COARSE = 1e-3
+"""The rtol of the finest of the 16-bit floats."""
 OFF_KINKS = ("ones", "negated")
 """Usual sets that say little about gradients: all values equal, or the same sizes once more."""
 
@@ -152,13 +154,25 @@ class Proving:
         return bool(self.exchanged) or all(site.gradient == SAME for site in self.sites)
 
     def go(
-        self, side: Side, item: Fed, *, gradients: bool = False, **setting: Any
+        self,
+        side: Side,
+        item: Fed,
+        *,
+        gradients: bool = False,
+        nudged: bool = False,
+        **setting: Any,
     ) -> Ran | Trouble:
-        """Run one side on a set, always from the same state and seed."""
-        chosen = {"seed": self.options.seed, **setting}
-        payload = {"leaves": item.leaves, "gradients": gradients, "setting": chosen}
-        if gradients and side is self.before:
-            payload["exchanged"] = self.exchanged
+        """Run one side on a set, always from the same state and seed.
+
+        With `nudged` everything that a site gives is off by a unit in the last place.
+        """
+        payload = {
+            "leaves": item.leaves,
+            "gradients": gradients,
+            "nudged": nudged,
+            "exchanged": self.exchanged if gradients and side is self.before else [],
+            "setting": {"seed": self.options.seed, **setting},
+        }
         ended = side.ask("run_program", payload)
         if isinstance(ended, Trouble) and ended.verdict in STRUCK:
             ended = replace(ended, detail=f"{ended.detail}{side.struck(payload)}")
@@ -179,11 +193,22 @@ class Proving:
         names = {name for site in self.sites for name in site.dtypes}
         return max((tolerances.by_dtype(name).rtol for name in names), default=0.0)
 
-    def asked_behind(self, arrays: list[Any]) -> Tolerance | None:
-        """Give what is asked of an output: behind a coarser site it is as coarse as that."""
-        kinds = {magnitudes.dtype_name(a) for a in arrays if magnitudes.kind(a) != "exact"}
-        if not kinds or all(self.coarsest <= tolerances.by_dtype(kind).rtol for kind in kinds):
+    @property
+    def coarse(self) -> bool:
+        """Tell whether a site gives 16-bit floats: then rounding there is seen in the outputs."""
+        return self.coarsest >= COARSE
+
+    def asked_behind(self, pairs: Sequence[tuple[Any, Any]]) -> Tolerance | None:
+        """Give what is asked of an output, of which `pairs` are arrays, first and nudged.
+
+        Behind 16-bit sites it is as exact as they are, and as what a unit in the last place of
+        them does to it.
+        """
+        floats = [(one, two) for one, two in pairs if magnitudes.kind(one) in ("float", "complex")]
+        sizes = [size for one, _ in floats if (size := magnitudes.scale(one).rms)]
+        if not self.coarse or not sizes:
             return self.asked
-        sizes = [size for a in arrays if (size := magnitudes.scale(a).rms)]
-        behind = Tolerance(self.coarsest, self.coarsest * min(sizes, default=0.0))
+        moved = max(magnitudes.largest_difference(one, two) for one, two in floats)
+        atol = max(self.coarsest * min(sizes), tolerances.NOISE_FLOORS * moved)
+        behind = Tolerance(self.coarsest, atol)
         return behind if self.asked is None else tolerances.loosest(behind, self.asked)

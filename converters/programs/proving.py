@@ -5,7 +5,7 @@ Nothing here changes a program: every run has copies of its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,12 +14,18 @@ from torch import Tensor
 from oprep.converters import magnitudes
 from oprep.converters.programs.example_sets import cannot_generate, example_sets
 from oprep.converters.programs.input_leaves import Inputs
-from oprep.converters.programs.opened import close_programs, held_here, open_program, programs
+from oprep.converters.programs.opened import (
+    Opened,
+    close_programs,
+    held_here,
+    open_program,
+    programs,
+)
 from oprep.converters.programs.propagate import propagate_all
 from oprep.converters.programs.proving_sites import run_sites
 from oprep.converters.programs.recording import run_watched
-from oprep.converters.programs.running import Setting, in_setting
-from oprep.converters.programs.substituting import fits, run_with
+from oprep.converters.programs.running import Ran, Setting, in_setting
+from oprep.converters.programs.substituting import run_nudged, run_with
 from oprep.converters.programs.tensors import to_array
 from oprep.converters.programs.travel import from_plain, to_plain
 
@@ -69,16 +75,7 @@ def run_program(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
     opened = programs[payload["key"]]
     say(f"running {payload['what']}")
     leaves = [from_plain(item) for item in payload["leaves"]]
-    setting = Setting(**payload["setting"])
-    exchanged = [
-        (place, opened.sites[index])
-        for index in payload.get("exchanged", ())
-        if fits(place := opened.place(index))
-    ]
-    if exchanged and payload["gradients"]:
-        ran = run_with(opened.runner, exchanged, leaves, setting)
-    else:
-        ran = opened.runner.run(leaves, setting, gradients=payload["gradients"])
+    ran = _ran(opened, leaves, payload)
     held = opened.runner.held()
     changed = {k: v for k, v in ran.state.items() if not _same(v, held[k])}
     gradients, sampled = _sampled(ran.gradients)
@@ -89,6 +86,18 @@ def run_program(payload: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "sampled": sampled,
         "random": ran.random,
     }
+
+
+def _ran(opened: Opened, leaves: Sequence[Any], payload: Mapping[str, Any]) -> Ran:
+    """Run as a caller would, or with something else in place of what sites give."""
+    setting, gradients = Setting(**payload["setting"]), bool(payload["gradients"])
+    if payload.get("nudged"):
+        places = [opened.place(index) for index in range(len(opened.sites))]
+        return run_nudged(opened.runner, places, leaves, setting)
+    exchanged = [(opened.place(index), opened.sites[index]) for index in payload["exchanged"]]
+    if exchanged and gradients:
+        return run_with(opened.runner, exchanged, leaves, setting)
+    return opened.runner.run(leaves, setting, gradients=gradients)
 
 
 def _sampled(gradients: Mapping[str, Tensor | None]) -> tuple[dict[str, Any], str]:

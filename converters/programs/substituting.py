@@ -1,7 +1,8 @@
-"""Run the original with some of its sites computed by their replacements, gradients included.
+"""Run the original with something else in place of what its sites give.
 
-Where a rule lets an op keep a gradient of its own, the original's gradients are no reference behind
-that site. The original with those replacements in place is one: nothing else differs.
+Replacements, gradients included: where a rule lets an op keep a gradient of its own, the original's
+gradients are no reference behind that site; the original with those replacements in place is one.
+Rounding: what a unit in the last place at every site does to the outputs is no error of any.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from oprep.converters.programs.recording import Place, run_watched
 from oprep.converters.programs.running import (
@@ -19,6 +21,8 @@ from oprep.converters.programs.running import (
     Runner,
     Setting,
     back,
+    differentiable,
+    drawn_like,
     in_setting,
     move_aside,
     named_outputs,
@@ -56,6 +60,50 @@ def run_with(
             move_aside(asking.values(), setting)
         made = run_watched(runner, [passed_on(item) for item in starts], state, watch)
         return Ran({}, {}, back(named_outputs(list(made)), asking, setting.seed))
+
+
+def run_nudged(
+    runner: Runner, places: Sequence[Place], leaves: Sequence[Any], setting: Setting
+) -> Ran:
+    """Run a program with every result of its sites off by one unit in the last place."""
+    with in_setting(setting), torch.no_grad():
+        state = runner.fresh_state()
+        nudging = _Nudging(places, setting.seed)
+        made = run_watched(runner, [passed_on(item) for item in leaves], state, lambda _: nudging)
+        outputs = pytree.tree_unflatten(list(made), runner.exported.call_spec.out_spec)
+    kept = {name: value for name, value in state.items() if name not in runner.parameters}
+    return Ran(named_outputs(outputs), kept)
+
+
+class _Nudging:
+    """Moves what sites give, each element in a direction of its own."""
+
+    def __init__(self, places: Sequence[Place], seed: int) -> None:
+        self.roots: dict[Node, set[int]] = {}
+        for place in places:
+            for root in place.match.roots:
+                self.roots.setdefault(root.node, set()).add(root.index)
+        self.seed = seed
+
+    def before(self, node: Node, env: Mapping[Node, Any]) -> None:
+        pass
+
+    def after(self, node: Node, made: Any) -> Any:
+        indexes = self.roots.get(node)
+        if indexes is None:
+            return made
+        if isinstance(made, Tensor):
+            return self.nudged(node, made)
+        return [self.nudged(node, v) if i in indexes else v for i, v in enumerate(made)]
+
+    def nudged(self, node: Node, value: Any) -> Any:
+        if not isinstance(value, Tensor) or not differentiable(value):
+            return value
+        self.seed += 1
+        signs = torch.sign(drawn_like(value.real, self.seed))
+        moved = value + (torch.finfo(value.dtype).eps * signs * value.abs()).to(value.dtype)
+        schema = getattr(node.target, "_schema", None)
+        return value.copy_(moved) if schema is not None and schema.is_mutable else moved
 
 
 class _Exchanging:
