@@ -17,7 +17,8 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         show_default=False,
-        help="The model to convert: .onnx, .pt2, or `file.py:factory`.",
+        help="An ONNX model, a PyTorch program (.pt2, or .pt with `--trust-model`), or the code "
+        "that builds one: `file.py:factory` or `pkg.mod:Class`.",
     ),
 ]
 
@@ -50,6 +51,7 @@ def convert(
     grad: options.Grad = None,
     to: options.To = None,
     keep_traces: options.KeepTraces = False,
+    bundle: options.Bundle = False,
     timings: options.Timings = False,
     debug: options.Debug = False,
     timeout: options.Timeout = 120.0,
@@ -57,7 +59,11 @@ def convert(
     external_data_root: options.ExternalRoot = None,
     no_code: options.NoCode = False,
 ) -> Job:
-    """Replace ops in MODEL as the rules say, prove every replaced site, and write the result."""
+    """Replace ops in MODEL as rules say, prove it, write it.
+
+    Every replaced site, every output and, for PyTorch, every gradient is compared with the
+    original's; the result is written only if all of them hold.
+    """
     path = values.model_path(model)
     if not rules and not opset:
         raise values.usage_error(
@@ -99,6 +105,7 @@ def convert(
             dynamic=dynamic,
             grad=grad,
             to=to,
+            bundle=bundle,
             save_inputs=save_inputs,
             no_code=no_code,
             timings=timings,

@@ -17,7 +17,7 @@ Model = Annotated[
     typer.Argument(
         metavar="[MODEL]",
         show_default=False,
-        help="The model to look at; without it the shipped opsets are listed.",
+        help="The model, as for `convert`; without it the shipped opsets are listed.",
     ),
 ]
 
@@ -39,7 +39,10 @@ def list_ops(
     dynamic: options.Dynamic = [],  # noqa: B006
     timeout: options.Timeout = 120.0,
 ) -> Job:
-    """List the ops of MODEL by domain, and what the rules would match or nearly match."""
+    """List the ops of MODEL, and what rules would match.
+
+    With rules: where each one matches, where it nearly does, and why not there.
+    """
     path = None if model is None else values.model_path(model)
     if path is None and rules:
         raise values.usage_error(

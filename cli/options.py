@@ -16,6 +16,8 @@ _VERIFY = "Verification"
 _OUTPUT = "Output and reports"
 _LIMITS = "Limits and safety"
 _TORCH = "PyTorch models"
+_HEADINGS = ("Arguments", "Options", _RULES, _INPUTS, _TORCH, _VERIFY, _OUTPUT, _LIMITS)
+"""The order in which `--help` shows the headings, whatever the order of a command's options."""
 
 
 class GroupedHelp(TyperCommand):
@@ -28,14 +30,13 @@ class GroupedHelp(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the everyday options, then each heading with its options."""
-        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        panels: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _HEADINGS}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 help = getattr(parameter, "help", "")
                 panels["Arguments"].append((str(parameter.metavar), help))
             elif (record := parameter.get_help_record(ctx)) is not None:
-                panel = getattr(parameter, "rich_help_panel", None) or "Options"
-                panels.setdefault(panel, []).append(record)
+                panels[getattr(parameter, "rich_help_panel", None) or "Options"].append(record)
         for title, records in panels.items():
             if records:
                 with formatter.section(title):
@@ -58,6 +59,14 @@ OpRules: TypeAlias = Annotated[
         metavar="FILE",
         panel=_TORCH,
         help="Rule file that names the code of CONVERTED's ops; may be repeated.",
+    ),
+]
+Bundle: TypeAlias = Annotated[
+    bool,
+    _option(
+        "--bundle",
+        panel=_TORCH,
+        help="Copy the code that the result needs into the folder `OUTPUT.oplib`.",
     ),
 ]
 Opsets: TypeAlias = Annotated[
@@ -103,7 +112,7 @@ PlanOut: TypeAlias = Annotated[
 ]
 NoCode: TypeAlias = Annotated[
     bool,
-    _option("--no-code", panel=_LIMITS, help="Refuse rule files that name code to run."),
+    _option("--no-code", panel=_LIMITS, help="Refuse rule files and models that name code to run."),
 ]
 Inputs: TypeAlias = Annotated[
     list[Path],
@@ -112,7 +121,7 @@ Inputs: TypeAlias = Annotated[
         metavar="FILE",
         panel=_INPUTS,
         help="Input set instead of generated ones: .npz, .safetensors, an ONNX test_data_set "
-        "folder, or a .pt of tensors for PyTorch; may be repeated.",
+        "folder, or a .pt with one call of a PyTorch model; may be repeated.",
     ),
 ]
 SaveInputs: TypeAlias = Annotated[
@@ -190,7 +199,11 @@ InPlace: TypeAlias = Annotated[
 ]
 StripTraces: TypeAlias = Annotated[
     bool,
-    _option("--strip-traces", panel=_OUTPUT, help="Remove stack traces that the model carries."),
+    _option(
+        "--strip-traces",
+        panel=_OUTPUT,
+        help="Remove stack traces that an ONNX model carries.",
+    ),
 ]
 Timings: TypeAlias = Annotated[
     bool, _option("--timings", panel=_OUTPUT, help="Put the time taken into the report.")
@@ -205,7 +218,7 @@ Weights: TypeAlias = Annotated[
         "--weights",
         metavar="FILE[:KEY]",
         panel=_TORCH,
-        help="State dict for what a factory builds: .pt or .safetensors.",
+        help="State dict for what the factory builds: .pt or .safetensors.",
     ),
 ]
 TrustModel: TypeAlias = Annotated[
@@ -248,7 +261,7 @@ Grad: TypeAlias = Annotated[
     _option(
         "--grad/--no-grad",
         panel=_TORCH,
-        help="Compare gradients, too; by default where parameters require them.",
+        help="Compare gradients; by default where parameters require them.",
     ),
 ]
 MaxBytes: TypeAlias = Annotated[
@@ -268,7 +281,8 @@ ExternalRoot: TypeAlias = Annotated[
         metavar="DIR",
         parser=values.folder,
         panel=_LIMITS,
-        help="Folder below which external data may lie, for caches that link to it.",
+        help="Folder below which the external data of an ONNX model may lie, for caches "
+        "that link to it.",
     ),
 ]
 Debug: TypeAlias = Annotated[

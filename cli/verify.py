@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from oprep.converters.report import Report
 
 Original = Annotated[
-    str, typer.Argument(metavar="ORIGINAL", show_default=False, help="The model before.")
+    str,
+    typer.Argument(
+        metavar="ORIGINAL", show_default=False, help="The model before, as for `convert`."
+    ),
 ]
 Converted = Annotated[
     str,
@@ -52,7 +55,10 @@ def verify(
     max_bytes: options.MaxBytes = None,
     external_data_root: options.ExternalRoot = None,
 ) -> Job:
-    """Compare CONVERTED with ORIGINAL, at each replaced site and at the outputs."""
+    """Prove that CONVERTED does what ORIGINAL does.
+
+    They are compared at each replaced site, at every output and, for PyTorch, in every gradient.
+    """
     before, after = values.model_path(original), values.model_path(converted)
 
     def call(progress: Progress | None) -> Report:

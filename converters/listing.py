@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.applying import ONNX, TORCH, require_applying
 from oprep.converters.arguments import a_folder, a_size, several
 from oprep.converters.report import OpCount, OpTable, RuleOutcome
 from oprep.opsets.rule import BareOp, CustomOp, Opset, Rule
@@ -45,6 +46,7 @@ def list_ops(
     from oprep.converters.model_kind import is_program
 
     if is_program(model):
+        require_applying(TORCH, model, external_data_root=external_data_root)
         from oprep.converters.program_job import listing_job
         from oprep.converters.program_pipeline import list_program_ops
 
@@ -52,6 +54,8 @@ def list_ops(
             model, rules, opset, inputs, timeout, max_bytes, no_code, weights, trust_model,
             capture, dynamic,
         ))  # fmt: skip
+    require_applying(ONNX, model, weights=weights, trust_model=trust_model, capture=capture,
+                     dynamic=dynamic, inputs=several(inputs, "inputs"))  # fmt: skip
     from oprep.converters.frontends import onnx_model
 
     source = onnx_model.open_model(model, max_bytes, external_data_root)

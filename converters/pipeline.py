@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.applying import ONNX, TORCH, require_applying
 from oprep.converters.arguments import (
     a_folder,
     a_path,
@@ -68,6 +69,7 @@ def convert(
     dynamic: str | Sequence[str] = (),
     grad: bool | None = None,
     to: str | None = None,
+    bundle: bool = False,
     save_inputs: str | Path | None = None,
     no_code: bool = False,
     timings: bool = False,
@@ -107,13 +109,18 @@ def convert(
     max_bytes = a_size(max_bytes, "max_bytes")
     external_data_root = a_folder(external_data_root, "external_data_root")
     if torch_model:
+        require_applying(TORCH, model, strip_traces=strip_traces,
+                         external_data_root=external_data_root)  # fmt: skip
         job = ProgramJob(
             model, rules, opset, target, inputs, settings, verify, dry_run, plan, plan_target,
             max_bytes, in_place, keep_traces, save_inputs, no_code, a_path(weights, "weights"),
             trust_model, a_mode(capture), several(dynamic, "dynamic"), grad,
-            a_format(to, target), say,
+            a_format(to, target), say, bundle,
         )  # fmt: skip
         return _timed(convert_program(job), started, timings)
+    require_applying(ONNX, model, weights=weights, trust_model=trust_model, capture=capture,
+                     dynamic=dynamic, grad=grad, to=to, keep_traces=keep_traces,
+                     bundle=bundle)  # fmt: skip
     say("load")
     opsets, rule_files = load_rules(rules, opset, no_code=no_code)
     source = onnx_model.open_model(model, max_bytes, external_data_root)

@@ -45,6 +45,7 @@ class ProgramJob:
     grad: bool | None
     to: str | None
     say: Callable[[str], None]
+    bundle: bool = False
 
     @property
     def format(self) -> str:

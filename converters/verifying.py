@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.applying import ONNX, TORCH, require_applying
 from oprep.converters.arguments import (
     a_folder,
     a_path,
@@ -157,6 +158,7 @@ def verify(
     files = Files((*models, *named("the input set", inputs)), reports=reports, saved=save_inputs)
     files.check()
     if torch_model:
+        require_applying(TORCH, original, external_data_root=external_data_root)
         job = ProgramJob(
             original, several(rules, "rules"), (), None, inputs, settings, True, False, None, None,
             max_bytes, False, False, save_inputs, no_code, a_path(weights, "weights"), trust_model,
@@ -166,6 +168,8 @@ def verify(
 
         report = verify_program(job, path_of(converted, "converted"), provenance=provenance)
         return report.with_seconds(round(time.monotonic() - started, 3)) if timings else report
+    require_applying(ONNX, original, weights=weights, trust_model=trust_model, capture=capture,
+                     dynamic=dynamic, grad=grad, rules=several(rules, "rules"))  # fmt: skip
     say("load")
     before = onnx_model.open_model(original, max_bytes, external_data_root)
     after = onnx_model.open_model(converted, max_bytes, external_data_root)

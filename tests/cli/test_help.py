@@ -17,16 +17,22 @@ def test_everyday_options_come_before_every_heading(command, oprep):
     text = oprep(command, "--help").out
     headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
     assert headings[:2] == ["Arguments", "Options"]
-    assert set(headings[2:]) <= {
+    order = [
         "Rules",
         "Inputs",
+        "PyTorch models",
         "Verification",
         "Output and reports",
         "Limits and safety",
-    }
+    ]
+    assert headings[2:] == [heading for heading in order if heading in headings]
     everyday = text.split("Options:")[1].split("\n\n")[0]
     assert "--json" in everyday
     assert "--max-bytes" not in everyday
+
+
+def test_the_list_of_commands_cuts_no_sentence_short(oprep):
+    assert "..." not in oprep("--help").out.split("Commands:")[1]
 
 
 def test_help_shows_no_command_that_is_not_there(oprep):

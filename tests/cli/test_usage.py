@@ -58,7 +58,8 @@ def test_every_option_reaches_the_pipeline(oprep, pipeline, tmp_path, monkeypatc
         --timeout 9 --dry-run --plan p.json --plan-out q.json --no-verify --accept no-evidence
         --accept fail --max-rtol 1e-3 --max-atol 0 --inputs i.npz --inputs j --save-inputs d
         --max-bytes 2GB --external-data-root . --in-place --strip-traces --timings --no-code
-        --report r.json --report s.md"""
+        --report r.json --report s.md --weights w.pt:model --trust-model --capture trace
+        --dynamic x:0=batch[1:64] --dynamic y:1 --no-grad --to aoti --keep-traces --bundle"""
     monkeypatch.chdir(tmp_path)
     assert oprep(*words.split()).code == 0
     (call,) = calls
@@ -86,6 +87,14 @@ def test_every_option_reaches_the_pipeline(oprep, pipeline, tmp_path, monkeypatc
         "no_code": True,
         "timings": True,
         "also_written": [Path("r.json"), Path("s.md")],
+        "weights": Path("w.pt:model"),
+        "trust_model": True,
+        "capture": "trace",
+        "dynamic": ["x:0=batch[1:64]", "y:1"],
+        "grad": False,
+        "to": "aoti",
+        "keep_traces": True,
+        "bundle": True,
     }
 
 
@@ -94,10 +103,17 @@ def test_verify_and_list_ops_pass_their_options_on(oprep, pipeline):
 
     calls = pipeline(VERIFIED)
     oprep("verify", "a.onnx", "b.onnx", "--provenance", "--max-bytes", "1KiB", "--seed", "3")
+    oprep("verify", "a.pt2", "b.pt2", "-r", "r.toml", "--weights", "w.pt", "--grad", "--no-code")
     assert calls[0]["models"] == (Path("a.onnx"), Path("b.onnx"))
+    assert (calls[1]["rules"], calls[1]["weights"]) == ([Path("r.toml")], Path("w.pt"))
+    assert (calls[0]["grad"], calls[1]["grad"], calls[1]["no_code"]) == (None, True, True)
     assert (calls[0]["provenance"], calls[0]["max_bytes"], calls[0]["seed"]) == (True, 1024, 3)
     calls = pipeline(OPS)
     oprep("list-ops", "a.onnx", "-r", "r.toml", "--opset", "activations", "--no-code")
+    oprep("list-ops", "m.py:build", "--inputs", "i.npz", "--dynamic", "x:0", "--timeout", "5")
+    assert calls[1]["models"] == (Path("m.py:build"),)
+    assert (calls[1]["inputs"], calls[1]["dynamic"]) == ([Path("i.npz")], ["x:0"])
+    assert calls[1]["timeout"] == 5.0
     assert calls[0]["models"] == (Path("a.onnx"),)
     assert (calls[0]["rules"], calls[0]["opset"]) == ([Path("r.toml")], ["activations"])
     assert calls[0]["no_code"] is True
