@@ -1,0 +1,51 @@
+"""What a user reads where a gradient is wrong: the fact, where, both values, and what helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from oprep.converters.prove import Proof
+from oprep.converters.report import CheckResult, ModelRecord, Numbers, Report, Verdict
+from oprep.converters.settings import Settings
+from oprep.converters.verdicts import verified
+from oprep.opsets.errors import OprepError
+
+OFF = Numbers(9, 0, 6.0, 6.0, 1.0, None, None, None, (1, 2), 0.5, 3.5, None)
+
+
+def raised(name, rule, detail, measured=None):
+    check = CheckResult("gradients_close", name, Verdict.FAIL, rule, measured, allowed=1e-6,
+                        dtype="float32", shape=(3, 3), detail=detail)  # fmt: skip
+    passed = CheckResult("sites_close", "relu", Verdict.PASS, "seven")
+    checks = (passed, check)
+    report = Report("convert", "failed", ModelRecord("m.pt2", "pt2", "", 1, 0, ()), checks=checks)
+    with pytest.raises(OprepError) as caught:
+        verified(report, Proof(checks, (), None, ()), Settings(), "m.pt2")
+    assert caught.value.exit_code == 4
+    return caught.value
+
+
+def test_another_gradient_at_a_site_shows_both_values_and_both_ways_out():
+    error = raised("relu", "seven", "gradient to `linear`", OFF)
+    said = "the gradient of the replacement differs from the reference at site `relu`"
+    assert error.message == f"{said} (rule `seven`)"
+    assert error.notes[0].startswith("worst at [1, 2]: 0.5 became 3.5, off by 3.0e+00")
+    assert error.help == (
+        'correct the op\'s backward, or set `gradient = "own"` on `seven` if it is meant'
+    )
+
+
+@pytest.mark.parametrize("finding", ["gradient lost", "gradient unexpectedly zero"])
+def test_a_lost_gradient_is_named_as_such(finding):
+    error = raised("relu", "seven", f"{finding}: `linear`")
+    assert error.message == f"{finding} at site `relu` (rule `seven`)"
+    assert error.help == 'give the op a backward, or set `gradient = "none"` on `seven`'
+
+
+def test_at_the_ends_what_it_goes_to_is_named():
+    error = raised("0.weight", None, "gradient to `0.weight`", OFF)
+    assert error.message == "the gradient to `0.weight` differs from the reference"
+    assert "--no-grad" in error.help
+    assert raised("0.weight", None, "gradient lost: `0.weight` got one").message == (
+        "gradient lost, to `0.weight`"
+    )
