@@ -122,3 +122,29 @@ def test_without_a_target_the_model_stays_in_memory():
     report = write_onnx(a_report(), model, None, (), (), {})
     assert report.converted.graph.input[0].name == "x"
     assert report.artifact is None
+
+
+@in_child()
+def test_a_dim_that_the_user_named_has_that_name_in_the_file():
+    import tempfile
+    from pathlib import Path
+
+    import onnx
+    import torch
+
+    import oprep
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "net.onnx"
+        report = oprep.convert(
+            net(),
+            opset="activations",
+            inputs=(torch.randn(3, 8),),
+            dynamic="x:-2=rows[1:64]",
+            output=target,
+            verify=False,
+        )
+        assert report.artifact.functions == ("oprep::Gelu", "oprep::Relu")
+        graph = onnx.load(target).graph
+        for item in (*graph.input, *graph.output):
+            assert item.type.tensor_type.shape.dim[0].dim_param == "rows"
