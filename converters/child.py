@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oprep.converters import sandbox, wire
+from oprep.converters import handed, sandbox, wire
 
 READY, BEGAN, OK, ERROR, MEMORY, TASK = range(6)
 MAX_TEXT, MAX_TRACE = 4096, 16384
@@ -32,6 +32,7 @@ def main(setup: Mapping[str, Any]) -> None:
     requests, results = setup["requests"], setup["results"]
     for descriptor in (requests, results):
         os.set_inheritable(descriptor, False)
+    handed.listen(setup["files"])
     nonce = bytes.fromhex(setup["nonce"])
     faulthandler.enable()
     sandboxed = sandbox.restrict(setup["readable"], setup["private"])

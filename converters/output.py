@@ -14,11 +14,13 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
+from oprep.converters.bundles import BUNDLED, bundle_name, bundled_name, remove_unused
 from oprep.converters.leftovers import DATA_NAME, Leftovers
-from oprep.converters.reading import KINDS
+from oprep.converters.reading import KINDS, OpenFile
 from oprep.converters.staging import Staged, fsync_folder, locked, mapped, stage, sweep
 from oprep.opsets.errors import ExitCode, OprepError
 
@@ -42,6 +44,7 @@ class Output:
         self._in_place = in_place
         self._main: Staged | None = None
         self._data: dict[str, Staged] = {}
+        self._placed: list[str] = []
         self._sides: dict[str, Staged] = {}
         with mapped(path):
             self._folder = _folder_of(path)
@@ -52,6 +55,12 @@ class Output:
         """Stage the main file; give its sha256. `size` in bytes lets a full disk be told first."""
         self._main = self._stage(self.path.name, chunks, size)
         return self._main.sha256
+
+    def held(self) -> AbstractContextManager[OpenFile]:
+        """Hold the staged main file open for reading: what will appear, before it does."""
+        if self._main is None:
+            raise ValueError("nothing was written")
+        return self._main.held()
 
     def write_side(self, name: str, chunks: Iterable[bytes], *, size: int | None = None) -> str:
         """Stage a file beside it under a bare name (a sidecar); give its sha256."""
@@ -87,6 +96,15 @@ class Output:
         self._keep_data(location, staged)
         return staged.sha256
 
+    def write_bundled(self, file: str, data: bytes, sha256: str) -> str:
+        """Stage a copy of code for the folder beside the artifact; give its location there."""
+        bundle = bundle_name(self.path.name)
+        with mapped(self.path):
+            self._refuse_bundle(bundle)
+        location = f"{bundle}/{bundled_name(file, sha256)}"
+        self._keep_data(location, self._stage(self.path.name, [data], len(data)))
+        return location
+
     def commit(self) -> None:
         """Make everything staged visible, in a safe order."""
         if self._main is None:
@@ -103,12 +121,14 @@ class Output:
                 self._main.rename(self.path.name)
             except BaseException:
                 leftovers.undo()
+                self._unplace()
                 raise
             fsync_folder(self._folder)
             for name, staged in self._sides.items():
                 staged.rename(name)
             fsync_folder(self._folder)
             leftovers.remove(used=self._data)
+            remove_unused(self._folder, self.path.name, self._data)
 
     def __enter__(self) -> Output:
         """Give the output, to be committed within the block."""
@@ -147,7 +167,22 @@ class Output:
             if not DATA_NAME.fullmatch(name):
                 self._make_room(name)
             staged.rename(name)
+            self._placed.append(name)
             fsync_folder(target.parent)
+
+    def _unplace(self) -> None:
+        """Take bundled code back that no artifact has come to need."""
+        for name in self._placed:
+            if BUNDLED.fullmatch(os.path.basename(name)):
+                with contextlib.suppress(OSError):
+                    os.unlink(self._folder / name)
+                    os.rmdir((self._folder / name).parent)
+
+    def _refuse_bundle(self, name: str) -> None:
+        """Refuse a folder of code that is none, or leads elsewhere."""
+        state = _lstat(self._folder / name)
+        if state is not None and not stat.S_ISDIR(state.st_mode):
+            raise self._refused(f"`{name}` is no folder, and code is copied into one", OTHER_NAME)
 
     def _make_room(self, location: str) -> None:
         """Make the folders of a location, and refuse a file that is there already."""
@@ -184,13 +219,16 @@ def write_text(path: Path, text: str) -> None:
         output.commit()
 
 
-def check_target(path: Path) -> None:
+def check_target(path: Path, *, bundle: bool = False) -> None:
     """Refuse (exit 8) what could not be written, before any work is done for it.
 
-    A file is made in its folder and removed again: only that shows that it will be possible.
+    A file is made in its folder and removed again: only that shows that it will be possible. With
+    `bundle` code will be copied beside it.
     """
     with Output(path) as output:
         output.write([])
+        if bundle:
+            output.write_bundled("", b"", "")
 
 
 def check_folder(path: Path) -> None:

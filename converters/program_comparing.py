@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from oprep.converters import handed
 from oprep.converters.code_files import read_code
-from oprep.converters.files import Content, read
+from oprep.converters.files import holding
+from oprep.converters.program_host import fresh
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_pipeline import (
     CODE,
@@ -34,22 +36,22 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
     """Prove a converted archive against its original; raise (exit 4) where it does not hold."""
     opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
     code = read_code(opsets, CODE)
-    content = read(converted, max_bytes=job.max_bytes)
-    after = read_pt2(content, job.max_bytes, trusted=job.trust_model)
     with ExitStack() as stack:
+        file = stack.enter_context(holding(converted, max_bytes=job.max_bytes))
+        after = read_pt2(file, job.max_bytes, trusted=job.trust_model)
         conversion = opened(job, opsets, records, code, stack)
-        sidecar = read_sidecar(content.path)
+        sidecar = read_sidecar(file.path)
         if provenance:
-            check_provenance(sidecar, content.path.name, {content.path.name: content.sha256},
+            check_provenance(sidecar, file.path.name, {file.path.name: after.sha256},
                              conversion.name, conversion.sha256)  # fmt: skip
-        sites, notes = _sites(conversion, content, sidecar)
+        sites, notes = _sites(conversion, after, sidecar)
         proof = prove_program(
             Opening(f"{TASKS}:compared", {**conversion.opening, "key": conversion.host.key,
-                                          "sites": sites, "converted": _archive(conversion, after,
-                                                                                content)}),
-            Opening(f"{TASKS}:artifact", _archive(conversion, after, content)),
+                                          "sites": sites, "converted": _archive(
+                                              conversion, after, conversion.host.give(file))}),
+            Opening(f"{TASKS}:artifact", _archive(conversion, after, handed.plain(file))),
             ProofOptions(job.settings.seed, job.settings.seconds, None, job.settings.max_rtol,
-                         job.settings.max_atol, job.grad, *conversion.host.starters()),
+                         job.settings.max_atol, job.grad, conversion.host.starter(), fresh(file)),
             job.say,
         )  # fmt: skip
         if job.save_inputs is not None:
@@ -59,25 +61,25 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
                         checks=proof.checks, inputs=proof.inputs,
                         notes=(*conversion.described["notes"], *notes, *proof.notes),
                         versions=made, seed=job.settings.seed)  # fmt: skip
-        return verified(report, proof, job.settings, content.path.name)
+        return verified(report, proof, job.settings, file.path.name)
 
 
-def _archive(conversion: ProgramConversion, after: Pt2, content: Content) -> dict[str, Any]:
+def _archive(conversion: ProgramConversion, after: Pt2, file: Any) -> dict[str, Any]:
     return {
         **conversion.opening_of_ops(),
-        "name": content.path.name,
-        "archive": content.data,
+        "name": after.path.name,
+        "archive": file,
         "definitions": definitions_of(after),
     }
 
 
 def _sites(
-    conversion: ProgramConversion, content: Content, sidecar: Sidecar | None
+    conversion: ProgramConversion, after: Pt2, sidecar: Sidecar | None
 ) -> tuple[Sequence[Mapping[str, Any]], list[str]]:
     """Take the sites of a sidecar that vouches for these very files; else say why not."""
     if sidecar is None:
         return (), ["the converted model has no sidecar, so its outputs alone are compared"]
-    if content.sha256 not in sidecar["subject"].values():
+    if after.sha256 not in sidecar["subject"].values():
         return (), ["the sidecar is of other bytes, so the outputs alone are compared"]
     known = {conversion.source.sha256} if conversion.source is not None else set()
     if not known & set(sidecar["inputs"].values()) and conversion.source is not None:

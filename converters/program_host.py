@@ -11,8 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from oprep.converters import handed
 from oprep.converters.answers import REFUSED, answer, from_plain
 from oprep.converters.code_files import CodeFile
+from oprep.converters.files import OpenFile
 from oprep.converters.folders import PrivateFolder, put
 from oprep.converters.program_sides import Caller, InProcess
 from oprep.converters.program_source import Source
@@ -39,8 +41,12 @@ class Host(Protocol):
         """Name a file that a task may write; None where tasks give bytes back."""
         ...
 
-    def starters(self) -> tuple[Callable[[], Caller], Callable[[], Caller]]:
-        """Give what starts the process of the original and a fresh one for the artifact."""
+    def give(self, file: OpenFile) -> Any:
+        """Let tasks read a file that is held open here; give what names it in a payload."""
+        ...
+
+    def starter(self) -> Callable[[], Caller]:
+        """Give what starts the process of the original."""
         ...
 
     def converted(self, made: Any) -> Any:
@@ -58,6 +64,8 @@ class ChildHost:
         self.child = stack.enter_context(
             Child(readable=source.readable, limits=Limits(seconds), import_from=())
         )
+        for file in source.files:
+            self.child.hand(file)
 
     def call(self, task: str, *, seconds: float | None = None, **payload: Any) -> Any:
         """Run one task in the child."""
@@ -75,9 +83,14 @@ class ChildHost:
         """Name a file in the child's private folder."""
         return self.child.folder / name
 
-    def starters(self) -> tuple[Callable[[], Caller], Callable[[], Caller]]:
-        """Let the child that holds the original go on; a fresh one takes the artifact."""
-        return (lambda: self.child), Child
+    def give(self, file: OpenFile) -> Any:
+        """Hand the descriptor over; the file is named by its identity."""
+        self.child.hand(file)
+        return handed.plain(file)
+
+    def starter(self) -> Callable[[], Caller]:
+        """Let the child that holds the original go on."""
+        return lambda: self.child
 
     def converted(self, made: Any) -> Any:
         """Give the bytes: no program of a file is loaded into this process."""
@@ -113,9 +126,13 @@ class OwnHost:
         """Let tasks give bytes back."""
         return None
 
-    def starters(self) -> tuple[Callable[[], Caller], Callable[[], Caller]]:
-        """Run the original here, from copies of its state; a fresh child takes the artifact."""
-        return InProcess, Child
+    def give(self, file: OpenFile) -> Any:
+        """Give the file itself."""
+        return file
+
+    def starter(self) -> Callable[[], Caller]:
+        """Run the original here, from copies of its state."""
+        return InProcess
 
     def converted(self, made: Any) -> Any:
         """Give the converted program itself."""
@@ -125,6 +142,17 @@ class OwnHost:
 def _named(task: str) -> str:
     """Give module and function of a task: one of `tasks`, or `module:function` of its package."""
     return f"{TASKS.rpartition('.')[0]}.{task}" if ":" in task else f"{TASKS}:{task}"
+
+
+def fresh(file: OpenFile) -> Callable[[], Caller]:
+    """Give what starts a fresh process that may read the artifact."""
+
+    def start() -> Caller:
+        child = Child()
+        child.hand(file)
+        return child
+
+    return start
 
 
 @cache

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from oprep.converters.files import InputSource, read, read_input_set, sniff
-from oprep.converters.pickled import pickled
-from oprep.opsets.errors import ExitCode, OprepError
+from oprep.converters.program_source import require_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,14 +59,7 @@ def _file(path: Path, max_bytes: int | None) -> list[Given]:
     content = read(path, max_bytes=max_bytes)
     if sniff(content.data) not in ("torch", "pickle"):
         return [_arrays(source) for source in read_input_set(path, max_bytes=max_bytes)]
-    foreign = pickled(content).foreign
-    if foreign:
-        raise OprepError(
-            f"`{path.name}` holds more than tensors: loading it would run code",
-            where=f"{path}, PyTorch pickle that names `{foreign[0]}`",
-            help="save tensors, numbers and strings in tuples, lists and dicts only",
-            exit_code=ExitCode.UNTRUSTED,
-        )
+    require_data(content, "save tensors, numbers and strings in tuples, lists and dicts only")
     return [Given(path.stem, data=content.data)]
 
 

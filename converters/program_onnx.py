@@ -47,14 +47,14 @@ def _options(conversion: ProgramConversion) -> dict[str, Any]:
     return {
         "accept_missing": "cannot run" in job.settings.accept,
         "keep_traces": job.keep_traces,
+        "dynamic": list(job.dynamic),
     }
 
 
 def _proven(report: Report, conversion: ProgramConversion, model: ExportedModel) -> Report:
     job, settings = conversion.job, conversion.job.settings
-    start_original, _ = conversion.host.starters()
     options = ProofOptions(settings.seed, settings.seconds, None, settings.max_rtol,
-                           settings.max_atol, False, start_original)  # fmt: skip
+                           settings.max_atol, False, conversion.host.starter())  # fmt: skip
     names = [item.name for item in model.proto.graph.input]
     opening = {**conversion.opening, "key": conversion.host.key,
                "positions": conversion.positions}  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oprep.converters.code_files import CodeFile, read_code
-from oprep.converters.files import Content, holding, sniff_file, write_text
+from oprep.converters.files import holding, sniff_file, write_text
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.program_aoti import to_aoti
@@ -27,7 +27,7 @@ from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_onnx import to_onnx
 from oprep.converters.program_source import Source, is_factory, open_source
 from oprep.converters.program_verifying import verified_program
-from oprep.converters.program_writing import DEFINITIONS, Candidate, candidate, write_program
+from oprep.converters.program_writing import DEFINITIONS, Candidate, candidate, stage, write_program
 from oprep.converters.pt2.gate import Pt2, read_pt2
 from oprep.converters.pt2.ops import op_table
 from oprep.converters.pt2.ops import record as archive_record
@@ -84,10 +84,10 @@ class ProgramConversion:
 
     def record(self) -> ModelRecord:
         """Describe the model for the report."""
-        external = ()
+        external: tuple[FileRecord, ...] = ()
         if self.source is not None and self.source.weights is not None:
             weights = self.source.weights
-            external = (FileRecord(weights.name, weights.sha256, len(weights.data)),)
+            external = (FileRecord(weights.name, weights.sha256, weights.content.size),)
         return ModelRecord(self.name, self.described["format"], self.sha256,
                            self.described["nodes"], 0, (), external)  # fmt: skip
 
@@ -176,10 +176,11 @@ def opened(
     host: Host
     if _is_path(job.model):
         source = open_source(job.model, weights=job.weights, trust_model=job.trust_model,
-                             no_code=job.no_code, max_bytes=job.max_bytes)  # fmt: skip
+                             no_code=job.no_code, max_bytes=job.max_bytes,
+                             held=stack)  # fmt: skip
         if source.kind == "pt2":
-            content = Content(source.path, source.data, source.sha256)
-            archive = read_pt2(content, job.max_bytes, trusted=job.trust_model)
+            archive = read_pt2(source.content, job.max_bytes, trusted=job.trust_model)
+            source = replace(source, sha256=archive.sha256)
         host = ChildHost(source, stack, job.settings.seconds)
     else:
         host = OwnHost(job.say)
@@ -217,6 +218,7 @@ def _converted(conversion: ProgramConversion, stack: ExitStack) -> Report:
     if not conversion.sites and job.format == "pt2":
         return write_program(replace(report, status="unchanged"), conversion, made_candidate)
     if job.verify:
+        made_candidate = stage(conversion, made_candidate, stack)
         job.say("verify")
         report = verified_program(report, conversion, made_candidate)
     else:

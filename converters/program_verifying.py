@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from oprep.converters import handed
+from oprep.converters.program_host import fresh
 from oprep.converters.program_proof import ProofOptions, prove_program
 from oprep.converters.program_sides import Opening
 from oprep.converters.report import Report
@@ -22,7 +24,7 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
     """Prove a conversion at its sites and end to end; raise (exit 4) where it does not hold."""
     job, settings = conversion.job, conversion.job.settings
     opening = {**conversion.opening, "key": conversion.host.key, "positions": conversion.positions}
-    start_original, start_artifact = conversion.host.starters()
+    assert made.staged is not None
     proof = prove_program(
         Opening(f"{TASKS}:original", opening),
         Opening(
@@ -30,7 +32,7 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
             {
                 **conversion.opening_of_ops(),
                 "name": "the converted program",
-                "archive": made.data(),
+                "archive": handed.plain(made.staged.file),
             },
         ),
         ProofOptions(
@@ -40,8 +42,8 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
             settings.max_rtol,
             settings.max_atol,
             job.grad,
-            start_original,
-            start_artifact,
+            conversion.host.starter(),
+            fresh(made.staged.file),
         ),
         job.say,
     )

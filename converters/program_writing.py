@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.files import Content, Output, holding, sidecar_name
+from oprep.converters.files import Content, OpenFile, Output, holding, sidecar_name
+from oprep.converters.folders import PrivateFolder
 from oprep.converters.pt2.gate import MODEL_JSON, Pt2, read_pt2
 from oprep.converters.pt2.packing import Packed, repack
+from oprep.converters.reading import blocks_of
 from oprep.converters.report import Artifact, CheckResult, FileRecord, Report, Verdict
 from oprep.converters.rules import rules_sha256
 from oprep.converters.settings import versions
@@ -22,7 +24,16 @@ if TYPE_CHECKING:
 EXTRA_NAME = "oprep.json"
 DEFINITIONS = f"extra/{EXTRA_NAME}"
 """The extra file of an archive that says which custom ops it calls and what made it."""
-SAVED = "captured.pt2"
+SAVED, STAGED = "captured.pt2", "converted.pt2"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file that is complete but not at its place yet, and may never be."""
+
+    output: Output
+    file: OpenFile
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -33,9 +44,10 @@ class Candidate:
     chunks: Callable[[], Iterator[bytes]]
     format: str
     functions: tuple[str, ...] = ()
+    staged: Staged | None = None
 
     def data(self) -> bytes:
-        """Give all of it at once, to be loaded by another process."""
+        """Give all of it at once, for a caller who wants no file."""
         return b"".join(self.chunks())
 
 
@@ -43,7 +55,7 @@ def candidate(conversion: ProgramConversion, stack: ExitStack) -> Candidate:
     """Give the artifact of a conversion; the child that holds the program is asked for it once."""
     source, archive = conversion.source, conversion.archive
     if not conversion.sites and archive is not None and source is not None:
-        return Candidate(len(source.data), lambda: iter([source.data]), "pt2")
+        return Candidate(source.content.size, lambda: blocks_of(source.content), "pt2")
     if archive is not None:
         entry = conversion.host.call("program_entry")
         replaced = {MODEL_JSON: entry["model"]}
@@ -92,13 +104,34 @@ def write_program(report: Report, conversion: ProgramConversion, made: Candidate
         report = replace(report, checks=(check,))
     if job.output is None:
         return replace(report, converted=conversion.host.converted(made))
-    own = [conversion.source.path] if conversion.source is not None else []
-    with Output(job.output, inputs=own, in_place=job.in_place) as output:
-        digest = output.write(made.chunks(), size=made.size)
-        file = FileRecord(job.output.name, digest, made.size)
+    with ExitStack() as stack:
+        made = stage(conversion, made, stack)
+        assert made.staged is not None
+        output = made.staged.output
+        file = FileRecord(job.output.name, made.staged.sha256, made.size)
         report = replace(report, artifact=Artifact(file, made.format, (), made.functions))
         text = statement(report, [file], conversion.records, conversion.entries(),
                          conversion.parameters())  # fmt: skip
         output.write_side(sidecar_name(job.output.name), [text.encode()])
         output.commit()
     return report
+
+
+def stage(conversion: ProgramConversion, made: Candidate, stack: ExitStack) -> Candidate:
+    """Write it whole under a hidden name, from where a fresh process can load it.
+
+    What is not committed before the stack is left is gone then. Where no archive is wanted in the
+    end, it lies in a private folder.
+    """
+    job, target = conversion.job, conversion.job.output
+    if made.staged is not None:
+        return made
+    if target is None or job.format != made.format:
+        folder = PrivateFolder()
+        stack.callback(folder.remove)
+        target = folder.path / STAGED
+    own = [conversion.source.path] if conversion.source is not None else []
+    output = stack.enter_context(Output(target, inputs=own, in_place=job.in_place))
+    digest = output.write(made.chunks(), size=made.size)
+    file = stack.enter_context(output.held())
+    return replace(made, staged=Staged(output, file, digest))

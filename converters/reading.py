@@ -105,10 +105,35 @@ class OpenFile:
             left -= len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill a buffer from an offset on, without a copy in between; refused like `read_at`."""
+        left = buffer
+        while left:
+            count = os.preadv(self.descriptor, [left], offset + len(buffer) - len(left))
+            if not count:
+                got = len(buffer) - len(left)
+                raise _short(self.path, offset, len(buffer), got, ExitCode.MODEL)
+            left = left[count:]
+
+    def sha256(self) -> str:
+        """Hash the whole file, in blocks."""
+        digest = hashlib.sha256()
+        for block in blocks_of(self):
+            digest.update(block)
+        return digest.hexdigest()
+
     def unchanged(self) -> None:
         """Refuse (exit 3) a file that was written to since it was opened."""
         if Identity.of(os.fstat(self.descriptor)) != self.identity:
-            raise _changed(self.path, ExitCode.MODEL)
+            raise changed(self.path)
+
+
+def blocks_of(source: Readable) -> Iterator[bytes]:
+    """Give a whole file in blocks; refused (exit 3) if it was written to meanwhile."""
+    for at in range(0, source.size, BLOCK):
+        yield source.read_at(at, min(BLOCK, source.size - at))
+    if isinstance(source, OpenFile):
+        source.unchanged()
 
 
 @contextmanager
@@ -132,9 +157,12 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         count = min(len(buffer), self._end - self._at)
-        buffer[:count] = self._source.read_at(self._at, count) if count else b""
+        if isinstance(self._source, OpenFile):
+            self._source.read_into(self._at, memoryview(buffer)[:count])
+        else:
+            buffer[:count] = self._source.read_at(self._at, count) if count else b""
         self._at += count
         return count
 
@@ -195,7 +223,7 @@ def read(
                 exit_code=ExitCode.LIMIT,
             ) from error
         if len(data) != state.st_size or Identity.of(os.fstat(descriptor)) != Identity.of(state):
-            raise _changed(path, exit_code)
+            raise changed(path, exit_code)
     return Content(path, data, hashlib.sha256(data).hexdigest())
 
 
@@ -215,7 +243,7 @@ def stream(
     with opened(path, exit_code, follow=expected is None) as descriptor:
         before = Identity.of(os.fstat(descriptor))
         if expected is not None and before != expected:
-            raise _changed(path, exit_code)
+            raise changed(path, exit_code)
         os.lseek(descriptor, offset, os.SEEK_SET)
         left = length
         while left:
@@ -225,7 +253,7 @@ def stream(
             left -= len(data)
             yield data
         if Identity.of(os.fstat(descriptor)) != before:
-            raise _changed(path, exit_code)
+            raise changed(path, exit_code)
 
 
 def _too_large(path: Path, size: int, limit: int) -> OprepError:
@@ -247,7 +275,8 @@ def _short(path: Path, offset: int, length: int, got: int, exit_code: ExitCode) 
     )
 
 
-def _changed(path: Path, exit_code: ExitCode) -> OprepError:
+def changed(path: Path, exit_code: ExitCode = ExitCode.MODEL) -> OprepError:
+    """Make the refusal of a file that something writes to while it is read."""
     return OprepError(
         f"`{path.name}` changed while it was being read",
         where=str(path),

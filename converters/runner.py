@@ -22,6 +22,8 @@ from typing import IO, Any
 from oprep.converters import child, wire
 from oprep.converters.exchange import Ended, Exchange, Limits, Line
 from oprep.converters.folders import PrivateFolder, put
+from oprep.converters.handed import Giver
+from oprep.converters.reading import OpenFile
 from oprep.opsets.errors import OprepError
 
 __all__ = ["Child", "Ended", "Limits"]
@@ -57,6 +59,7 @@ class _Interpreter:
     results: int
     nonce: bytes
     token: str
+    giver: Giver
     sandboxed: bool = False
 
     @property
@@ -83,6 +86,7 @@ class _Interpreter:
         for descriptor in (self.requests, self.results):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+        self.giver.close()
         return status
 
     def close_streams(self) -> None:
@@ -133,6 +137,7 @@ class Child:
         self._import_from = tuple(str(path.resolve()) for path in import_from)
         self._living: _Interpreter | None = None
         self._folder: PrivateFolder | None = None
+        self._files: list[OpenFile] = []
 
     def call(self, task: str, payload: Mapping[str, Any], limits: Limits | None = None) -> Ended:
         """Run one task; start the interpreter if there is none alive."""
@@ -163,6 +168,12 @@ class Child:
     def put(self, name: str, data: bytes) -> Path:
         """Write a file into the private folder for the next task; give its path."""
         return put(self.folder, name, data)
+
+    def hand(self, file: OpenFile) -> None:
+        """Let this interpreter and those after it read a file, which has to stay open here."""
+        self._files.append(file)
+        if self._living is not None:
+            self._living.giver.give(file)
 
     @property
     def running(self) -> bool:
@@ -200,6 +211,8 @@ class Child:
     def _start(self) -> Ended | None:
         """Start an interpreter and wait until it is ready; give the end it came to otherwise."""
         self._living = _spawn(self.folder, self._readable, self._import_from, self.limits)
+        for file in self._files:
+            self._living.giver.give(file)
         ended = self._converse([], self._living.nonce, Limits(START_SECONDS))
         if ended.outcome == "ok":
             self._living.sandboxed = bool(ended.value)
@@ -225,6 +238,7 @@ def _spawn(
     """Start an interpreter in its own session with nothing of ours but two descriptors."""
     requests, to_child = os.pipe()
     from_child, results = os.pipe()
+    giver = Giver()
     nonce, token = secrets.token_bytes(16), secrets.token_hex(16)
     path = [entry for entry in sys.path if os.path.isabs(entry)]
     setup = {
@@ -233,6 +247,7 @@ def _spawn(
         "private": str(private),
         "requests": requests,
         "results": results,
+        "files": giver.descriptor,
         "nonce": nonce.hex(),
         "parent": os.getpid(),
         "memory": limits.memory,
@@ -246,19 +261,21 @@ def _spawn(
             bufsize=0,
             cwd=private,
             env=_environment(private, token),
-            pass_fds=(requests, results),
+            pass_fds=(requests, results, giver.descriptor),
             start_new_session=True,
         )
     except OSError as error:
         os.close(to_child)
         os.close(from_child)
+        giver.close()
         raise OprepError(
             "cannot start a child process", where=sys.executable, notes=(str(error),)
         ) from error
     finally:
         os.close(requests)
         os.close(results)
-    living = _Interpreter(process, to_child, from_child, nonce, token)
+        giver.started()
+    living = _Interpreter(process, to_child, from_child, nonce, token, giver)
     for descriptor in (to_child, from_child):
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)

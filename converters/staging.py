@@ -15,11 +15,11 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oprep.converters.reading import BLOCK
+from oprep.converters.reading import BLOCK, OpenFile, holding
 from oprep.opsets.errors import ExitCode, OprepError
 
 MAX_NAME = 255
@@ -56,6 +56,10 @@ class Staged:
             with contextlib.suppress(OSError):
                 os.unlink(self.folder / self.name)
             self._close()
+
+    def held(self) -> AbstractContextManager[OpenFile]:
+        """Hold it open for reading only, as another process may be given it."""
+        return holding(self.folder / self.name)
 
     def equals(self, other: Path) -> bool:
         """Tell whether a regular file holds the same bytes."""

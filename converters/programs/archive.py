@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 
 import torch
 from torch.export import ExportedProgram
 
-from oprep.converters.program_source import Source
 from oprep.converters.programs.exporting import quiet
 from oprep.converters.programs.user_code import told
+from oprep.converters.reading import OpenFile, Readable, as_stream
 from oprep.opsets.errors import ExitCode, OprepError
 
 TARGET = re.compile(rb'"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?"')
 HOW_TO_KNOW = "name the op in a rule file (`[[op]]` with `python`, `body` or a library)"
 
 
-def loaded(source: Source) -> ExportedProgram:
+def loaded(name: str, content: Readable) -> ExportedProgram:
     """Load an archive; exit 3 where torch cannot, naming ops that nothing here knows."""
     try:
         with quiet():
-            return torch.export.load(io.BytesIO(source.data))
+            exported = torch.export.load(as_stream(content, 0, content.size))
     except Exception as error:  # the archive decides what is raised
-        missing = missing_ops(source.data)
+        missing = missing_ops(content)
         if missing:
-            raise _without_ops(source.name, missing) from error
+            raise _without_ops(name, missing) from error
         raise OprepError(
-            f"`{source.name}` cannot be loaded",
-            where=source.name,
+            f"`{name}` cannot be loaded",
+            where=name,
             notes=(told(error),),
             help="export the model again with the torch that is installed",
             exit_code=ExitCode.MODEL,
         ) from error
+    if isinstance(content, OpenFile):
+        content.unchanged()
+    return exported
 
 
-def missing_ops(data: bytes) -> tuple[str, ...]:
+def missing_ops(content: Readable) -> tuple[str, ...]:
     """Name the ops of an archive's graphs that are not registered in this process."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(as_stream(content, 0, content.size)) as archive:
             texts = [
                 archive.read(name)
                 for name in archive.namelist()

@@ -60,7 +60,7 @@ def capture(
         if isinstance(source, nn.Module):
             return _module(source, type(source).__name__, "object", (), wanted)
         if source.kind == "pt2":
-            return _archive(loaded(source), source.name, "pt2", wanted)
+            return _archive(loaded(source.name, source.content), source.name, "pt2", wanted)
         if source.kind == "torchscript":
             return _script(script(source), source.name, "torchscript", wanted)
         if source.kind == "pickle":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def _bound(program: Program, item: Given | Example) -> Example:
     if isinstance(item, Given):
         if item.arrays is not None:
             return bind_arrays(program, item.arrays, item.name)
-        args, kwargs = as_call(load_data(item.data, item.name))
+        args, kwargs = as_call(load_data(io.BytesIO(item.data), item.name))
         return bind_call(program, args, kwargs, item.name)
     return bind_call(program, tuple(item.args), item.kwargs, item.name)
 
@@ -52,7 +53,7 @@ def first_call(
     if isinstance(item, Example):
         return item
     if item.arrays is None:
-        return Example(item.name, *as_call(load_data(item.data, item.name)))
+        return Example(item.name, *as_call(load_data(io.BytesIO(item.data), item.name)))
     if own and model is not None:
         filled = _filled(model, own[0], item)
         if filled is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import Any
 
@@ -22,7 +21,7 @@ def unpickled(source: Source) -> nn.Module:
         sys.path.append(folder)
     try:
         with quiet():
-            found = torch.load(io.BytesIO(source.data), map_location="cpu", weights_only=False)
+            found = torch.load(source.stream(), map_location="cpu", weights_only=False)
     except Exception as error:  # the pickle decides what is raised
         raise _not_unpickled(source, error) from error
     if not isinstance(found, nn.Module):
@@ -53,7 +52,7 @@ def script(source: Source) -> torch.jit.ScriptModule:
     try:
         with quiet():
             load: Any = torch.jit.load
-            found: torch.jit.ScriptModule = load(io.BytesIO(source.data), map_location="cpu")
+            found: torch.jit.ScriptModule = load(source.stream(), map_location="cpu")
     except Exception as error:  # the archive decides what is raised
         raise OprepError(
             f"`{source.name}` cannot be loaded as TorchScript",

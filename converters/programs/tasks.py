@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from oprep.converters.answers import REFUSED, answering, from_plain
 from oprep.converters.dynamic_dims import parse_dynamic
+from oprep.converters.handed import received
 from oprep.converters.program_inputs import Given
 from oprep.converters.program_source import Source
 from oprep.converters.programs import definitions
@@ -28,7 +29,7 @@ from oprep.converters.programs.ops import Installed, install
 from oprep.converters.programs.recorded_sites import recorded_sites
 from oprep.converters.programs.serial import model_json, saved
 from oprep.converters.programs.session import Session
-from oprep.converters.programs.subject import Subject
+from oprep.converters.programs.subject import Site, Subject
 from oprep.opsets.load import load_opset
 from oprep.opsets.rule import Opset
 
@@ -147,8 +148,7 @@ def artifact(payload: Payload, say: Say) -> ExportedProgram:
     folder = Path(payload["folder"]) if payload["folder"] else None
     _installed(opsets, payload["code"], folder)
     registered(payload.get("definitions") or b"")
-    source = Source("pt2", payload["name"], Path(payload["name"]), payload["archive"])
-    return loaded(source)
+    return loaded(payload["name"], received(payload["archive"]))
 
 
 def compared(payload: Payload, say: Say) -> Subject:
@@ -159,7 +159,7 @@ def compared(payload: Payload, say: Say) -> Subject:
         if REFUSED in answered:
             raise from_plain(answered[REFUSED])
     found = session(payload)
-    sites = ()
+    sites: tuple[Site, ...] = ()
     if converted is not None:
         graph = TorchGraph(found.program.exported)
         sites = recorded_sites(graph, converted, payload["sites"])

@@ -6,9 +6,8 @@ well-known key that holds a dict of tensors is taken, and the report says so.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from torch.nn.parameter import is_lazy
 from oprep.converters.program_source import Weights
 from oprep.converters.programs.tensors import dtype_name
 from oprep.converters.programs.user_code import told
+from oprep.converters.reading import as_stream
 from oprep.opsets.errors import ExitCode, OprepError
 
 KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params")
@@ -45,21 +45,23 @@ def load_weights(module: nn.Module, weights: Weights) -> tuple[str, ...]:
 
 
 def _loaded(weights: Weights) -> Any:
-    if not weights.data.startswith((b"PK", b"\x80")):
+    content = weights.content
+    if not content.read_at(0, min(2, content.size)).startswith((b"PK", b"\x80")):
         from safetensors import SafetensorError
         from safetensors.torch import load
 
         try:
-            return load(weights.data)
+            return load(content.read_at(0, content.size))
         except SafetensorError as error:
             raise _refused("is damaged", weights.name, (told(error),)) from error
-    return load_data(weights.data, weights.name, trusted=weights.trusted)
+    stream = as_stream(content, 0, content.size)
+    return load_data(stream, weights.name, trusted=weights.trusted)
 
 
-def load_data(data: bytes, name: str, *, trusted: bool = False) -> Any:
+def load_data(data: IO[bytes], name: str, *, trusted: bool = False) -> Any:
     """Load what `torch.save` wrote; unless it is trusted, nothing in it is run."""
     try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)
+        return torch.load(data, map_location="cpu", weights_only=not trusted)
     except Exception as error:  # the bytes decide what is raised; torch's own text advises
         raise _refused("cannot be read as plain tensors", name, (_cause(error),)) from error
 

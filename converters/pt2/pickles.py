@@ -81,21 +81,22 @@ def first_forbidden(data: IO[bytes], more: Collection[str] = ()) -> Found | None
     """Walk one pickle to its end; give the first import or opcode that is not allowed.
 
     `more` are imports allowed beside `IMPORTS`. An import goes before an opcode, as it says more.
-    Raise Damaged where it is no pickle.
+    Raise Damaged where it is no pickle, whatever it imports before that shows.
     """
+    imported: Found | None = None
     opcode: Found | None = None
     texts: list[str] = []
     memo: dict[int, str] = {}
     for name, argument in _walk(data):
         if name == "GLOBAL" or name == "INST":
             if name == "INST" or not (argument in IMPORTS or argument in more):
-                return Found(str(argument).replace(" ", "."), True)
+                imported = imported or Found(str(argument).replace(" ", "."), True)
         elif name == "STACK_GLOBAL" and " ".join(texts[-2:]) not in IMPORTS:
-            return Found(".".join(texts[-2:]), True)
+            imported = imported or Found(".".join(texts[-2:]), True)
         elif name not in OPCODES:
             opcode = opcode or Found(name, False)
         _remember(name, argument, texts, memo)
-    return opcode
+    return imported or opcode
 
 
 def _walk(data: IO[bytes]) -> Iterator[tuple[str, object]]:

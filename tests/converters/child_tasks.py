@@ -14,12 +14,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oprep.converters.handed import received
+from oprep.converters.reading import OpenFile
+
 Say = Callable[[str], None]
 STATE: dict[str, int] = {"calls": 0}
 
 
 def echo(payload: Any, say: Say) -> Any:
     return payload["value"]
+
+
+def read_handed(payload: Any, say: Say) -> dict[str, Any]:
+    """Read a file that the parent handed over, then do to it whatever a bad kernel could."""
+    file = received(payload["file"])
+    assert isinstance(file, OpenFile)
+    data = file.read_at(0, file.size)
+    refused = []
+    for what, act in (
+        ("open", lambda: os.open(file.path, os.O_RDONLY)),
+        ("write", lambda: os.pwrite(file.descriptor, b"x", 0)),
+        ("cut", lambda: os.ftruncate(file.descriptor, 0)),
+        ("open again", lambda: os.open(f"/proc/self/fd/{file.descriptor}", os.O_RDWR)),
+    ):
+        try:
+            act()
+        except OSError:
+            refused.append(what)
+    inherited = os.get_inheritable(file.descriptor)
+    return {"data": data, "refused": refused, "inherited": inherited}
 
 
 def count(payload: Any, say: Say) -> int:
