@@ -106,10 +106,10 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
                 return False
             return then() if rest is None else rest(state, extra, then)
 
-        def attributes(i: int) -> bool:
+        def attributes(i: int, values: Sequence[Any]) -> bool:
             if i == len(checks):
-                return chain(0, got)
-            return checks[i](state, node, lambda: attributes(i + 1))
+                return chain(0, values)
+            return checks[i](state, node, lambda: attributes(i + 1, values))
 
         def chain(i: int, values: Sequence[Any]) -> bool:
             if i == count:
@@ -117,12 +117,11 @@ def node_matcher(form: NodeForm, compile_: Compile, slot: SlotOf) -> NodeMatcher
             value = values[i] if i < len(values) else ""
             return inputs[i](state, value, node, lambda: chain(i + 1, values))
 
-        if attributes(0):
+        if attributes(0, got):
             return True
         if not commutative or len(got) != 2 or got[0] == got[1]:
             return False
-        swapped = (got[1], got[0])
-        return chain(0, swapped)
+        return attributes(0, (got[1], got[0]))
 
     want = form.inputs[0].want if count == 1 else None
     simple = isinstance(want, Name | Call | Binary | Unary) and not (

@@ -226,6 +226,35 @@ def folded(equation: Equation, environment: Any) -> Equation:
     return Equation(statements, tuple(fold(item, environment) for item in equation.results))
 
 
+def shortened(equation: Equation, numbers: Mapping[str, Any]) -> Equation:
+    """Leave out factors and divisors that are 1: nobody writes `1 * x`."""
+    ones = {
+        name for name, value in numbers.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and value == 1
+    }  # fmt: skip
+    if not ones:
+        return equation
+    statements = tuple(
+        Statement(item.targets, _short(item.value, ones), item.at) for item in equation.statements
+    )
+    return Equation(statements, tuple(_short(item, ones) for item in equation.results))
+
+
+def _short(expression: Expression, ones: set[str]) -> Expression:
+    match expression:
+        case Binary("*", Name(name), right) if name in ones:
+            return _short(right, ones)
+        case Binary("*" | "/", left, Name(name)) if name in ones:
+            return _short(left, ones)
+        case Binary(operator, left, right, at):
+            return Binary(operator, _short(left, ones), _short(right, ones), at)
+        case Call(function, arguments, keywords, domain, at):
+            return Call(
+                function, tuple(_short(item, ones) for item in arguments), keywords, domain, at
+            )
+    return expression
+
+
 def _is_computed(part: Expression) -> bool:
     if not isinstance(part, Call) or part.domain is not None:
         return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oprep.converters.equations import folded
+from oprep.converters.equations import folded, shortened
 from oprep.converters.frontends.onnx_calls import (
     Asked,
     bind_function,
@@ -261,7 +261,7 @@ class _Walk:
         form = form_for(self.writer, function, bound, self.shape_of)
         asked = Asked(bound, self.shape_of)
         if form.equation is not None:
-            return self.equation(folded(form.equation, asked), bound)
+            return self.equation(shortened(folded(form.equation, asked), bound), bound)
         attributes = {slot.name: _slot(slot, bound, asked) for slot in form.attributes}
         lists = {item.name for item in function.parameters if item.kind in ("ints", "floats")}
         inputs: list[Any] = []

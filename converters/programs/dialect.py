@@ -183,7 +183,8 @@ def _function_form(function: Function, given: Mapping[str, Any], layout: Layout)
         for item in function.parameters
         if item.name not in names and item.name not in given
     )
-    made = _form(layout, wants, labels, extra, commutative=function.commutative,
+    commutative = function.commutative and "alpha" not in given
+    made = _form(layout, wants, labels, extra, commutative=commutative,
                  floats=function.floats, settled=settled)  # fmt: skip
     attributes = tuple(
         replace(item, means=function.means.get(item.parameter))
@@ -272,6 +273,7 @@ def named_form(
             )  # fmt: skip
     base = layout.key.partition(".")[0]
     commutative = base in COMMUTATIVE or base.removesuffix("_") in COMMUTATIVE
+    commutative = commutative and "alpha" not in wants
     return _form(layout, wants, {item.name: item.name for item in formals}, [],
                  commutative=commutative)  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from oprep.converters.equations import Unsaid, folded
+from oprep.converters.equations import Unsaid, folded, shortened
 from oprep.converters.graph import ABSENT
 from oprep.converters.normal import BINARY, COMPARED, number_of, substitute
 from oprep.converters.programs.builders import Builder
@@ -245,7 +245,7 @@ class Walk:
             if not form.emit or (form.when is not None and not holds(form.when, known)):
                 continue
             try:
-                return folded(form.equation, known)
+                return shortened(folded(form.equation, known), bound)
             except Unsaid:
                 continue
         return None

@@ -15,8 +15,10 @@ from proofs.samples import FIXED, SAMPLES, VALUES, Sample
 
 from oprep.converters.frontends import onnx_emit
 from oprep.converters.frontends.onnx_schema import newest_opset, versions
+from oprep.converters.frontends.onnx_calls import TENSOR_KINDS
 from oprep.opsets.errors import OprepError
 from oprep.opsets.expression import walk
+from oprep.opsets.rule import REQUIRED
 from oprep.opsets.syntax import Call, Equation, Expression, ListOf, Name, Statement
 from oprep.opsets.vocabulary import OLDEST_OPSET, Function, OnnxForm, vocabulary
 
@@ -71,7 +73,7 @@ def cases(function: Function, dtypes: Sequence[str] = DTYPES) -> Iterator[Case]:
         alone = replace(function, name=TESTED, onnx=(replace(form, emit=True),))
         for opset in boundaries(form):
             for sample in SAMPLES[function.name]:
-                for dtype in dtypes if _takes_dtype(sample) else ("float32",):
+                for dtype in dtypes if _takes_dtype(sample) else (_fixed_dtype(sample),):
                     if form.agrees_on(dtype):
                         yield from _case(function.name, number, alone, opset, dtype, sample)
 
@@ -80,9 +82,18 @@ def _takes_dtype(sample: Sample) -> bool:
     return any(name in VALUES for name in names_of(sample))
 
 
+def _fixed_dtype(sample: Sample) -> str:
+    return str(FIXED[names_of(sample)[0]].dtype)
+
+
 def names_of(sample: Sample) -> list[str]:
     nested = [item if isinstance(item, tuple) else (item,) for item in sample.tensors]
-    return [name for names in nested for name in names]
+    named = [
+        name
+        for key, name in sample.keywords.items()
+        if key in ("weight", "bias") and isinstance(name, str)
+    ]
+    return [*(name for names in nested for name in names), *named]
 
 
 def _case(
@@ -113,13 +124,13 @@ def build(
 ) -> bytes | None:
     """Write one call as a model; None where the row says that it does not hold here."""
     types = {key: helper.np_dtype_to_tensor_dtype(value.dtype) for key, value in feeds.items()}
-    outputs = function.outputs or len(sample.keywords["split_size_or_sections"])
+    outputs = results_of(function, sample)
     with pytest.MonkeyPatch.context() as patch:
         table = {**vocabulary(), TESTED: function}
         patch.setattr(onnx_emit, "vocabulary", lambda: table)
         try:
             emitted = onnx_emit.emit(
-                _equation(sample, outputs),
+                _equation(function, sample, outputs),
                 {key: key for key in feeds},
                 opset=opset,
                 fresh=_namer(),
@@ -150,17 +161,48 @@ def _namer() -> Any:
     return lambda hint: f"{hint}.{next(count)}"
 
 
-def _equation(sample: Sample, outputs: int) -> Equation:
-    arguments: list[Expression] = [
-        ListOf(tuple(map(Name, item))) if isinstance(item, tuple) else Name(item)
-        for item in sample.tensors
-    ]
-    keywords = [(key, Name(f"{key}_value")) for key in sample.keywords]
-    names = [parameter for parameter in ("input", "dim", "index") if parameter in sample.keywords]
-    if "dim" in names and len(arguments) == 2 and sample.tensors[1] in FIXED:
-        # gather(input, dim, index): what stands behind `dim` needs a keyword
-        keywords.append(("index", arguments.pop()))
-    made = Call(TESTED, tuple(arguments), tuple(keywords))
+def arguments(function: Function, sample: Sample) -> dict[str, Any]:
+    """Give what a sample says of each parameter: names of tensors (`Name`s), or a plain value."""
+    found: dict[str, Any] = {}
+    tensors = iter(sample.tensors)
+    for parameter in function.parameters:
+        if parameter.name in sample.keywords:
+            found[parameter.name] = sample.keywords[parameter.name]
+        elif parameter.kind in TENSOR_KINDS and (item := next(tensors, None)) is not None:
+            found[parameter.name] = (
+                tuple(map(Name, item)) if isinstance(item, tuple) else Name(item)
+            )
+        if parameter.kind == "optional" and isinstance(found.get(parameter.name), str):
+            found[parameter.name] = Name(found[parameter.name])
+    assert next(tensors, None) is None, (function.name, sample)
+    return found
+
+
+def results_of(function: Function, sample: Sample) -> int:
+    """Count the results of a call: a split has as many as it makes parts."""
+    return function.outputs or sample.parts
+
+
+def _equation(function: Function, sample: Sample, outputs: int) -> Equation:
+    arguments_ = arguments(function, sample)
+    positional: list[Expression] = []
+    keywords: list[tuple[str, Expression]] = []
+    for parameter in function.parameters:
+        if parameter.name not in arguments_:
+            continue
+        value = arguments_[parameter.name]
+        said: Expression = (
+            ListOf(value)
+            if isinstance(value, tuple)
+            else value
+            if isinstance(value, Name)
+            else Name(f"{parameter.name}_value")
+        )
+        if parameter.default is REQUIRED and not keywords:
+            positional.append(said)
+        else:
+            keywords.append((parameter.name, said))
+    made = Call(TESTED, tuple(positional), tuple(keywords))
     if outputs == 1:
         return Equation((), (made,))
     targets = tuple(f"result_{i}" for i in range(outputs))
@@ -175,22 +217,45 @@ def torch_answer(
 
     # small tensors: threads of a pool would only wait for each other
     torch.set_num_threads(1)
-    tensors: list[Any] = []
-    for item in sample.tensors:
-        many = [torch.from_numpy(feeds[key].copy()) for key in names_of(Sample((item,)))]
-        tensors.append(many if isinstance(item, tuple) else many[0])
-    keywords = dict(sample.keywords)
-    if name == "cast":
-        return [tensors[0].to(getattr(torch, keywords["dtype"])).numpy()]
-    if name in ("gather", "index_select"):
-        tensors.insert(1, keywords.pop("dim"))
-    homes = (torch, torch.nn.functional, torch.Tensor)
-    if name in ("celu", "selu", "dropout", "prelu", "embedding"):
-        homes = homes[1:]
-    function = next(getattr(home, name) for home in homes if hasattr(home, name))
+    function = vocabulary()[name]
+    given = {
+        key: _tensors(value, feeds) if isinstance(value, Name | tuple) else value
+        for key, value in arguments(function, sample).items()
+    }
+    positional = [
+        given.pop(item.name) for item in function.parameters
+        if item.default is REQUIRED and item.name in given
+    ]  # fmt: skip
     try:
-        result = function(*tensors, **keywords)
-    except (RuntimeError, TypeError):
+        result = torch_function(name)(*positional, **given)
+    except (RuntimeError, TypeError, IndexError):
         return None
     many = list(result) if isinstance(result, tuple | list) else [result]
-    return [item.numpy() for item in many]
+    return [item.numpy() for item in many[: results_of(function, sample)]]
+
+
+def _tensors(value: Any, feeds: Mapping[str, NDArray[Any]]) -> Any:
+    import torch
+
+    if isinstance(value, tuple):
+        return [_tensors(item, feeds) for item in value]
+    return torch.from_numpy(feeds[value.name].copy())
+
+
+FUNCTIONAL = frozenset({"celu", "selu", "dropout", "prelu", "embedding", "threshold", "batch_norm",
+                        "instance_norm"})  # fmt: skip
+"""Functions that torch has under the same name with other defaults; that of `functional` counts."""
+
+
+def torch_function(name: str) -> Any:
+    """Find the torch function of a name."""
+    import torch
+
+    own = {
+        "cast": lambda input, dtype: input.to(getattr(torch, dtype)),
+        "einsum": lambda equation, operands: torch.einsum(equation, *operands),
+        "slice": torch.ops.aten.slice.Tensor,
+    }
+    homes = (torch, torch.nn.functional, torch.Tensor, torch.linalg)
+    homes = homes[1:] if name in FUNCTIONAL else homes
+    return own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHILD = """
-import pickle, sys
+import os, pickle, sys
 import numpy, onnx, onnxruntime
 from onnx.reference import ReferenceEvaluator
 
@@ -33,8 +33,33 @@ def run(model, feeds):
     except Exception as error:
         return "failed", repr(error)
 
+def forked(jobs):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        with os.fdopen(write, "wb") as out:
+            pickle.dump([run(*job) for job in jobs], out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as given:
+        data = given.read()
+    os.waitpid(child, 0)
+    return pickle.loads(data) if data else None
+
+def apart(jobs):
+    found = forked(jobs)
+    if found is None and len(jobs) == 1:
+        return [("failed", "the runtime died")]
+    if found is None:
+        half = len(jobs) // 2
+        return apart(jobs[:half]) + apart(jobs[half:])
+    return found
+
 jobs = pickle.load(sys.stdin.buffer)
-pickle.dump([run(*job) for job in jobs], sys.stdout.buffer)
+done = apart(jobs) if "apart" in sys.argv else [run(*job) for job in jobs]
+pickle.dump(done, sys.stdout.buffer)
 """
 
 
@@ -47,11 +72,17 @@ class Ran:
 
 
 def run_all(
-    jobs: Sequence[tuple[bytes, dict[str, NDArray[Any]]]], seconds: float = 120
+    jobs: Sequence[tuple[bytes, dict[str, NDArray[Any]]]],
+    seconds: float = 120,
+    *,
+    apart: bool = False,
 ) -> list[Ran]:
-    """Run each model on its inputs; a crash or a hang of the child fails the test."""
+    """Run each model on its inputs; a crash or a hang of the child fails the test.
+
+    With `apart` a model that kills the runtime has failed, and the others are run all the same.
+    """
     ended = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", CHILD, *(["apart"] if apart else [])],
         input=pickle.dumps(jobs),
         capture_output=True,
         timeout=seconds,
