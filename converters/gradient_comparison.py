@@ -96,6 +96,8 @@ def compare_same(sides: Sides, asked: Tolerance | None) -> Comparison:
     if after is None:
         return nothing_flows()
     found_ = _compare(before, after, noise, sides.upstream, asked)
+    if found_.verdict is not Verdict.FAIL:
+        return found_
     return replace(found_, detail=found_.detail or f"gradient to `{sides.name}`")
 
 

@@ -23,8 +23,8 @@ from oprep.converters.programs.contract_gradients import check_gradient
 from oprep.converters.programs.example_sets import sizes
 from oprep.converters.programs.input_leaves import Inputs
 from oprep.converters.programs.needing import needing
+from oprep.converters.programs.places import Place
 from oprep.converters.programs.program import Program
-from oprep.converters.programs.recording import Place
 from oprep.converters.programs.replacement import Replacement
 from oprep.converters.programs.running import drawn_like, same_strides
 from oprep.converters.programs.subject import Site, Subject

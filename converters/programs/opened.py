@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 
 from oprep.converters.gradient_comparison import SAME
 from oprep.converters.programs.input_leaves import Inputs
+from oprep.converters.programs.places import Place, draws, picked
 from oprep.converters.programs.program import Example, Program
-from oprep.converters.programs.recording import Place, draws, picked
 from oprep.converters.programs.running import Runner
 from oprep.converters.programs.subject import Site, Subject
 from oprep.converters.programs.substituting import fits

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from oprep.converters.programs.recording import Place, run_watched
+from oprep.converters.programs.places import Place
+from oprep.converters.programs.recording import run_watched
 from oprep.converters.programs.running import (
     Ran,
     Runner,

@@ -293,7 +293,8 @@ def test_in_float64_a_gradient_is_held_to_the_slope_of_its_own_values():
     from proven import program, rule, subject
 
     from oprep.converters.programs.gradients import slope_differs
-    from oprep.converters.programs.recording import Place, Recorder
+    from oprep.converters.programs.places import Place
+    from oprep.converters.programs.recording import Recorder
     from oprep.converters.programs.running import Runner
 
     held, _ = subject(program(*relu_of_linear()), rule("relu(x)", "where(x > 0, x, x * 0)"))
