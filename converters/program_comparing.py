@@ -9,16 +9,18 @@ from typing import Any
 from oprep.converters import handed
 from oprep.converters.code_files import read_code
 from oprep.converters.files import holding
+from oprep.converters.model_kind import is_program
+from oprep.converters.program_comparing_onnx import verify_against_onnx
 from oprep.converters.program_host import fresh
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_pipeline import (
     CODE,
     ProgramConversion,
-    definitions_of,
     opened,
 )
 from oprep.converters.program_proof import ProofOptions, prove_program
 from oprep.converters.program_sides import Opening
+from oprep.converters.program_writing import definitions_of
 from oprep.converters.pt2.gate import Pt2, read_pt2
 from oprep.converters.pt2.ops import record as archive_record
 from oprep.converters.report import Report
@@ -34,6 +36,8 @@ Sidecar = Mapping[str, Any]
 
 def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Report:
     """Prove a converted archive against its original; raise (exit 4) where it does not hold."""
+    if not is_program(converted):
+        return verify_against_onnx(job, converted, provenance=provenance)
     opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
     code = read_code(opsets, CODE)
     with ExitStack() as stack:
