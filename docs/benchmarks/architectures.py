@@ -45,7 +45,8 @@ def gpt2() -> Call:
 
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     config = GPT2Config(vocab_size=100, n_positions=32, n_embd=32, n_layer=2, n_head=2, **ends)
-    return GPT2LMHeadModel(config), {"input_ids": IDS, "use_cache": False}
+    given = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "use_cache": False}
+    return GPT2LMHeadModel(config), given
 
 
 def llama() -> Call:
