@@ -11,6 +11,7 @@ from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_pipeline import opened
 from oprep.converters.program_proof import ProofOptions, outputs_against_onnx
 from oprep.converters.program_sides import Opening
+from oprep.converters.prove import Proof
 from oprep.converters.report import CheckResult, Report, Verdict
 from oprep.converters.runs import Loadable
 from oprep.converters.settings import versions
@@ -38,13 +39,14 @@ def verify_against_onnx(job: ProgramJob, converted: Path, *, provenance: bool) -
         report = Report("verify", "failed", conversion.record(), after.record(),
                         checks=(signature,), notes=(*conversion.described["notes"], SITES),
                         versions=made, seed=settings.seed)  # fmt: skip
+        if signature.verdict is not Verdict.PASS:
+            return verified(report, Proof((signature,), (), None, ()), settings, after.name)
         opening = {**conversion.opening, "key": conversion.host.key, "sites": ()}
         options = ProofOptions(settings.seed, settings.seconds, None, settings.max_rtol,
                                settings.max_atol, False, conversion.host.starter())  # fmt: skip
-        positions = ends["positions"] if signature.verdict is Verdict.PASS else []
         proof = outputs_against_onnx(
             Opening(f"{TASKS}:compared", opening), Loadable(after.data, after.folder),
-            after.input_names(), positions, options, job.say,
+            after.input_names(), ends["positions"], options, job.say,
         )  # fmt: skip
         if job.save_inputs is not None:
             save_sets(proof, job.save_inputs)
