@@ -38,7 +38,8 @@ class Files:
 
     With `in_place` the converted model may replace the model, and nothing else may. With `dry`
     no model is written, so its target need not be one. `suffixes` are those of artifacts where
-    the suffix chooses the format; without them the artifact is ONNX.
+    the suffix chooses the format; without them the artifact is ONNX. With `bundle` code is copied
+    beside the artifact.
     """
 
     read: tuple[Named, ...] = ()
@@ -49,6 +50,7 @@ class Files:
     in_place: bool = False
     dry: bool = False
     suffixes: tuple[str, ...] = ()
+    bundle: bool = False
 
     def check(self) -> None:
         """Refuse files that are one and targets that are none (exit 8), and a wrong suffix (2).
@@ -74,7 +76,7 @@ class Files:
         if self.output is not None:
             _check_suffix(self.output, self.suffixes)
             if not self.dry and self.plan is None:
-                check_target(self.output)
+                check_target(self.output, bundle=self.bundle)
 
     def check_read(self, read: Sequence[Named]) -> None:
         """Refuse to write over a file that is read; external data is known only from the model."""

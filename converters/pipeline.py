@@ -101,7 +101,7 @@ def convert(
          *named("the plan to apply", [plan])),
         target, plan_target,
         tuple(path_of(item, "also_written") for item in several(also_written, "also_written")),
-        save_inputs, in_place, dry_run, SUFFIXES if torch_model else (),
+        save_inputs, in_place, dry_run, SUFFIXES if torch_model else (), bundle,
     )  # fmt: skip
     files.check()
     settings = Settings(seed, timeout, accept, max_rtol, max_atol)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters.answers import answer
 from oprep.converters.program_artifacts import compare_package, write_package
+from oprep.converters.program_code import Needed
 from oprep.converters.prove import Proof
 from oprep.converters.report import Report
 from oprep.converters.runner import Child, Limits
@@ -21,7 +23,7 @@ COMPILING = 600.0
 """Seconds that compiling may take, at least."""
 
 
-def to_aoti(report: Report, conversion: ProgramConversion) -> Report:
+def to_aoti(report: Report, conversion: ProgramConversion, needed: Sequence[Needed]) -> Report:
     """Compile the converted program, compare the package with the original, and write it.
 
     Sites and gradients are those of the archive that was proven before.
@@ -37,7 +39,9 @@ def to_aoti(report: Report, conversion: ProgramConversion) -> Report:
     own = [conversion.source.path] if conversion.source is not None else []
     assert job.output is not None
     return write_package(report, Path(made["package"]), job.output, conversion.records,
-                         conversion.entries(), conversion.parameters(), inputs=own)  # fmt: skip
+                         conversion.entries(), conversion.parameters(), inputs=own,
+                         needed=needed,
+                         code=conversion.code if job.bundle else None)  # fmt: skip
 
 
 def _compared(report: Report, conversion: ProgramConversion, made: dict[str, Any]) -> Report:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oprep.converters import magnitudes, numbers
+from oprep.converters.code_files import CodeFile
 from oprep.converters.comparison import NEVER, Comparison
 from oprep.converters.evidence import InSet, over_sets
 from oprep.converters.files import ExternalFile, Identity, Output, identify, stream
@@ -19,6 +20,7 @@ from oprep.converters.frontends.onnx_external import external_files
 from oprep.converters.frontends.onnx_lint import lint
 from oprep.converters.frontends.onnx_parse import parse
 from oprep.converters.op_counts import Counted
+from oprep.converters.program_code import Needed, bundle
 from oprep.converters.report import Artifact, CheckResult, FileRecord, Report, Verdict
 from oprep.converters.runs import Loadable
 from oprep.converters.writing import add_sidecar, stage_onnx
@@ -102,15 +104,21 @@ def write_package(
     parameters: Mapping[str, Any],
     *,
     inputs: Sequence[Path] = (),
-    libraries: Sequence[str] = (),
+    needed: Sequence[Needed] = (),
+    code: Sequence[CodeFile] | None = None,
 ) -> Report:
-    """Write a compiled package with its sidecar, streamed from the child's folder."""
+    """Write a compiled package with its sidecar, streamed from the child's folder.
+
+    `needed` is the code that its ops are made of; with `code` it is copied beside the package.
+    """
     identity = Identity.of(identify(package)[0])
     with Output(target, inputs=inputs) as output:
         chunks = stream(package, 0, identity.size, expected=identity)
         digest = output.write(chunks, size=identity.size)
         file = FileRecord(target.name, digest, identity.size)
-        report = replace(report, artifact=Artifact(file, "aoti", libraries=tuple(libraries)))
+        sides = bundle(output, needed, code) if code is not None else ()
+        libraries = tuple(item.name for item in sides) or tuple(item.file for item in needed)
+        report = replace(report, artifact=Artifact(file, "aoti", sides, libraries=libraries))
         add_sidecar(report, output, rules, sites, parameters)
         output.commit()
     return report

@@ -15,6 +15,7 @@ from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.program_aoti import to_aoti
 from oprep.converters.program_calls import calls, stored
+from oprep.converters.program_code import needed_code, require_place
 from oprep.converters.program_host import (
     ChildHost,
     Host,
@@ -27,7 +28,13 @@ from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_onnx import to_onnx
 from oprep.converters.program_source import Source, is_factory, open_source
 from oprep.converters.program_verifying import verified_program
-from oprep.converters.program_writing import DEFINITIONS, Candidate, candidate, stage, write_program
+from oprep.converters.program_writing import (
+    Candidate,
+    candidate,
+    definitions_of,
+    stage,
+    write_program,
+)
 from oprep.converters.pt2.gate import Pt2, read_pt2
 from oprep.converters.pt2.ops import op_table
 from oprep.converters.pt2.ops import record as archive_record
@@ -153,6 +160,7 @@ class ProgramConversion:
 
 def convert_program(job: ProgramJob) -> Report:
     """Do what `convert` does, for a model of PyTorch."""
+    require_place(job)
     opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
     code = read_code(opsets, CODE)
     records += [item.record() for item in code]
@@ -224,16 +232,9 @@ def _converted(conversion: ProgramConversion, stack: ExitStack) -> Report:
     else:
         report = report.with_status("not verified")
     if job.format == "aoti":
-        return to_aoti(report, conversion)
+        return to_aoti(report, conversion, needed_code(made_candidate.definitions))
     job.say("write")
     return write_program(report, conversion, made_candidate)
-
-
-def definitions_of(archive: Pt2 | None) -> bytes:
-    """Give what an archive says of the custom ops that it calls; empty where it says nothing."""
-    if archive is None or DEFINITIONS not in archive.by_name:
-        return b""
-    return archive.read(DEFINITIONS)
 
 
 def plain_sites(sites: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from oprep.converters.files import Content, OpenFile, Output, holding, sidecar_name
 from oprep.converters.folders import PrivateFolder
+from oprep.converters.program_code import bundle, needed_code
 from oprep.converters.pt2.gate import MODEL_JSON, Pt2, read_pt2
 from oprep.converters.pt2.packing import Packed, repack
 from oprep.converters.reading import blocks_of
@@ -45,6 +46,7 @@ class Candidate:
     format: str
     functions: tuple[str, ...] = ()
     staged: Staged | None = None
+    definitions: bytes = b""
 
     def data(self) -> bytes:
         """Give all of it at once, for a caller who wants no file."""
@@ -55,19 +57,28 @@ def candidate(conversion: ProgramConversion, stack: ExitStack) -> Candidate:
     """Give the artifact of a conversion; the child that holds the program is asked for it once."""
     source, archive = conversion.source, conversion.archive
     if not conversion.sites and archive is not None and source is not None:
-        return Candidate(source.content.size, lambda: blocks_of(source.content), "pt2")
+        return Candidate(source.content.size, lambda: blocks_of(source.content), "pt2",
+                         definitions=definitions_of(archive))  # fmt: skip
     if archive is not None:
         entry = conversion.host.call("program_entry")
         replaced = {MODEL_JSON: entry["model"]}
         return _packed(repack(archive, replaced, _extra(conversion, entry["definitions"]),
-                              keep_traces=conversion.job.keep_traces))  # fmt: skip
+                              keep_traces=conversion.job.keep_traces),
+                       entry["definitions"])  # fmt: skip
     saved, definitions = _saved(conversion, stack)
     extra = _extra(conversion, definitions) if conversion.sites else None
-    return _packed(repack(saved, None, extra, keep_traces=conversion.job.keep_traces))
+    return _packed(repack(saved, None, extra, keep_traces=conversion.job.keep_traces), definitions)
 
 
-def _packed(packed: Packed) -> Candidate:
-    return Candidate(packed.size, packed.chunks, "pt2")
+def _packed(packed: Packed, definitions: bytes) -> Candidate:
+    return Candidate(packed.size, packed.chunks, "pt2", definitions=definitions)
+
+
+def definitions_of(archive: Pt2 | None) -> bytes:
+    """Give what an archive says of the custom ops that it calls; empty where it says nothing."""
+    if archive is None or DEFINITIONS not in archive.by_name:
+        return b""
+    return archive.read(DEFINITIONS)
 
 
 def _saved(conversion: ProgramConversion, stack: ExitStack) -> tuple[Pt2, bytes]:
@@ -109,8 +120,12 @@ def write_program(report: Report, conversion: ProgramConversion, made: Candidate
         assert made.staged is not None
         output = made.staged.output
         file = FileRecord(job.output.name, made.staged.sha256, made.size)
-        report = replace(report, artifact=Artifact(file, made.format, (), made.functions))
-        text = statement(report, [file], conversion.records, conversion.entries(),
+        needed = needed_code(made.definitions)
+        sides = bundle(output, needed, conversion.code) if job.bundle else ()
+        libraries = tuple(item.name for item in sides) or tuple(item.file for item in needed)
+        artifact = Artifact(file, made.format, sides, made.functions, libraries)
+        report = replace(report, artifact=artifact)
+        text = statement(report, [file, *sides], conversion.records, conversion.entries(),
                          conversion.parameters())  # fmt: skip
         output.write_side(sidecar_name(job.output.name), [text.encode()])
         output.commit()

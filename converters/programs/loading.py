@@ -16,6 +16,7 @@ import torch
 from torch.export import ExportedProgram
 
 from oprep.converters.arguments import path_of
+from oprep.converters.bundles import bundle_name, bundled_name
 from oprep.converters.code_files import MAX_CODE, CodeFile, read_code
 from oprep.converters.files import holding, read
 from oprep.converters.programs import definitions as described
@@ -29,7 +30,6 @@ from oprep.converters.rules import load_rules
 from oprep.opsets.errors import ExitCode, OprepError
 
 DEFINITIONS = "extra/oprep.json"
-BUNDLE = ".oplib"
 
 
 def load(path: Any, *, rules: Sequence[Any] = (), trust_model: bool = False) -> ExportedProgram:
@@ -64,12 +64,14 @@ class _Code:
         }
 
     def find(self, definition: Definition) -> tuple[bytes, Path]:
-        """Give the bytes of an op's file and the folder it lies in; refuse any other hash."""
+        """Give the bytes of an op's file and where it lies; refuse any other hash."""
         named = self.named.get(definition.sha256)
         if named is not None:
-            return named.data, (self.folders[named.opset] / named.name).parent
-        bundle = self.model.with_name(self.model.name + BUNDLE)
-        file = bundle / Path(definition.file).name
+            return named.data, self.folders[named.opset] / named.name
+        bundle = self.model.with_name(bundle_name(self.model.name))
+        file = bundle / bundled_name(definition.file, definition.sha256)
+        if not file.is_file():
+            file = bundle / Path(definition.file).name
         if not file.is_file():
             raise _missing(self.model, definition, f"`{bundle.name}` does not have it")
         if not self.trusted:
@@ -84,7 +86,7 @@ class _Code:
         if content.sha256 != definition.sha256:
             told = f"it has sha256 {content.sha256[:16]}…, the model says {definition.sha256[:16]}…"
             raise _missing(self.model, definition, told)
-        return content.data, bundle
+        return content.data, file
 
 
 def register(definitions: Sequence[Definition], code: _Code | None) -> None:
@@ -98,13 +100,12 @@ def register(definitions: Sequence[Definition], code: _Code | None) -> None:
             continue
         if definition.kind == "registered" or there or code is None:
             continue
-        data, folder = code.find(definition)
+        data, path = code.find(definition)
         op = (described.body_op if definition.body else described.code_op)(definition)
-        file = Path(definition.file).name
         if definition.kind == "python":
             make_python(op, definition.file, definition.cls, data)
         else:
-            make_library(op, file, data, folder)
+            make_library(op, path.name, data, path.parent)
 
 
 def _all_there(archive: Pt2) -> None:
