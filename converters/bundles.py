@@ -36,8 +36,8 @@ def remove_unused(folder: Path, artifact: str, used: Iterable[str]) -> None:
     `used` are the locations (`ARTIFACT.oplib/NAME`) that the new artifact has.
     """
     bundle = folder / bundle_name(artifact)
-    if bundle.is_symlink() or not bundle.is_dir():
-        return
+    if os.path.islink(bundle) or not os.path.isdir(bundle):
+        return  # also where its name would be too long
     kept = {PurePosixPath(location).name for location in used}
     with os.scandir(bundle) as entries:
         names = [entry.name for entry in entries if BUNDLED.fullmatch(entry.name)]
