@@ -1,7 +1,7 @@
 """End to end: outputs of a program, and buffers that a run changes, against those of the original.
 
-Noise is what the original moves by with other threads and without oneDNN, and when inputs and
-parameters are moved by a few units in the last place: no other implementation can be closer.
+Noise is what the original moves by with other threads and without oneDNN, and when what its sites
+give is moved by a unit in the last place: no other implementation can be closer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ NOISY: Mapping[str, Any] = {"threads": 4, "onednn": False}
 
 NOISY_COARSE: Mapping[str, Any] = {"threads": 4}
 """The same for 16-bit floats, which are added up in 16 bits without oneDNN."""
-
-MOVED: Mapping[str, Any] = {"aside": 1e-30}
-"""The setting of a run on values that are as near as floating point lets them be told apart."""
 
 Row: TypeAlias = Mapping[str, Ran]
 """What one side gave, by input set."""
@@ -87,34 +84,6 @@ def _row(proving: Proving, run: Run, who: str) -> Row | Trouble:
             return blamed(replace(ended, detail=words), who)
         row[item.name] = ended
     return row
-
-
-def _further(first: Ran, one: Ran, other: Ran) -> Ran:
-    """Put together, element by element, what moved further from the first run in either."""
-    made = {**one}
-    for kind in ("outputs", "state"):
-        made[kind] = {
-            name: _furthest(first[kind].get(name), value, other[kind].get(name))
-            for name, value in one[kind].items()
-        }
-    return made
-
-
-def _furthest(first: Any, one: Any, other: Any) -> Any:
-    import numpy as np
-
-    values = (first, one, other)
-    if any(value is None or "array" not in value for value in values):
-        return one
-    start, near, far = (value["array"] for value in values)
-    if not start.shape == near.shape == far.shape or start.dtype.kind not in "fcbiu":
-        return one
-    with np.errstate(invalid="ignore", over="ignore"):
-        if start.dtype.kind in "fc":
-            chosen = np.abs(far - start) > np.abs(near - start)
-        else:
-            chosen = near == start
-    return {**one, "array": np.where(chosen, far, near)}
 
 
 def _every(proving: Proving, trouble: Trouble) -> list[CheckResult]:

@@ -41,8 +41,7 @@ class Ran:
 class Setting:
     """How to run: seed of the generator, threads, whether oneDNN may be used.
 
-    `aside` moves what asks for a gradient by this part of it, up or down; without gradients all
-    floating inputs and parameters.
+    `aside` moves what asks for a gradient by this part of it, up or down.
     """
 
     seed: int = 0
@@ -100,7 +99,7 @@ class Runner:
             named = dict(zip(self.input_names, starts, strict=True))
             asking = wanted(named, state)
             if setting.aside:
-                move_aside((asking if gradients else self._movable(named, state)).values(), setting)
+                move_aside(asking.values(), setting)
             args, kwargs = pytree.tree_unflatten(
                 [passed_on(item) for item in starts], self.exported.call_spec.in_spec
             )
@@ -117,15 +116,6 @@ class Runner:
     def parameters(self) -> frozenset[str]:
         """The names of the parameters."""
         return frozenset(name for name, _ in self.module.named_parameters(remove_duplicate=False))
-
-    def _movable(self, inputs: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Give what can be moved a little to see how much a program amplifies rounding."""
-        values = {**inputs, **{k: v for k, v in state.items() if k in self.parameters}}
-        return {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-        }
 
     @cached_property
     def _owned(self) -> frozenset[str]:
