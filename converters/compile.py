@@ -171,6 +171,7 @@ class _Builder:
         self.floats = False
         self.anchors: list[Anchor] = []
         self.heads: frozenset[str] = frozenset()
+        self.made: dict[tuple[int, tuple[Level, ...]], tuple[Any, Matcher]] = {}
 
     def build(self, roots: list[Any], order: int, alternative: int) -> Compiled:
         built: list[Root] = []
@@ -213,7 +214,20 @@ class _Builder:
         return Root(matcher, self.heads, frozenset(kinds))
 
     def matcher(self, item: Any, levels: tuple[Level, ...]) -> Matcher:
-        """Compile anything that can stand for one value; `levels` lead from it to the root."""
+        """Compile anything that can stand for one value; `levels` lead from it to the root.
+
+        All forms of a call share the matchers of its arguments: else each level of a pattern
+        would multiply the work by the number of its overloads.
+        """
+        key = (id(item), levels)
+        if levels and key in self.made:
+            return self.made[key][1]
+        matcher = self.compiled(item, levels)
+        self.made[key] = (item, matcher)
+        return matcher
+
+    def compiled(self, item: Any, levels: tuple[Level, ...]) -> Matcher:
+        """Compile what was not compiled before."""
         if isinstance(item, Bound):
             return self.bound(item, levels)
         if isinstance(item, Guarded):

@@ -60,22 +60,28 @@ def written(name: str, sample: Sample) -> str:
     return ", ".join([*(part.partition("=")[2] for part in parts[:first]), *parts[first:]])
 
 
-def rule_for(name: str, sample: Sample) -> Opset:
-    """Make a rule that replaces the call by an op of the same inputs and outputs."""
+def rule_for(name: str, sample: Sample, op: str = "") -> Opset:
+    """Make a rule that replaces the call by an op of the same inputs and outputs.
+
+    `op` is one that is registered in torch and takes any number of tensors.
+    """
     inputs = list(dict.fromkeys(names_of(sample)))
     outputs = results_of(vocabulary()[name], sample)
     results = ", ".join(["Tensor"] * outputs)
     schema = f"({', '.join(f'Tensor {key}' for key in inputs)}) -> "
     schema += results if outputs == 1 else f"({results})"
     targets = ", ".join(f"r{i}" for i in range(outputs))
-    call = f"acme::f({', '.join(inputs)})"
+    call = f"{op or 'acme::f'}({', '.join(inputs)})"
     replacement = call if outputs == 1 else f"{targets} = {call}; return {targets}"
-    text = f'''
-format = 1
+    declared = f'''
 [[op]]
 name = "acme::f"
 schema = "{schema}"
 ort_library = "libacme.so"
+'''
+    text = f'''
+format = 1
+{"" if op else declared}
 [[rule]]
 replace = """{pattern_of(name, sample)}"""
 with = "{replacement}"

@@ -130,7 +130,7 @@ def build(
         patch.setattr(onnx_emit, "vocabulary", lambda: table)
         try:
             emitted = onnx_emit.emit(
-                _equation(function, sample, outputs),
+                call_of(TESTED, function, sample, outputs),
                 {key: key for key in feeds},
                 opset=opset,
                 fresh=_namer(),
@@ -183,7 +183,8 @@ def results_of(function: Function, sample: Sample) -> int:
     return function.outputs or sample.parts
 
 
-def _equation(function: Function, sample: Sample, outputs: int) -> Equation:
+def call_of(name: str, function: Function, sample: Sample, outputs: int) -> Equation:
+    """Write a sample as an equation: tensors by their names, a plain `p` as `p_value`."""
     arguments_ = arguments(function, sample)
     positional: list[Expression] = []
     keywords: list[tuple[str, Expression]] = []
@@ -202,7 +203,7 @@ def _equation(function: Function, sample: Sample, outputs: int) -> Equation:
             positional.append(said)
         else:
             keywords.append((parameter.name, said))
-    made = Call(TESTED, tuple(positional), tuple(keywords))
+    made = Call(name, tuple(positional), tuple(keywords))
     if outputs == 1:
         return Equation((), (made,))
     targets = tuple(f"result_{i}" for i in range(outputs))
@@ -217,33 +218,36 @@ def torch_answer(
 
     # small tensors: threads of a pool would only wait for each other
     torch.set_num_threads(1)
-    function = vocabulary()[name]
-    given = {
-        key: _tensors(value, feeds) if isinstance(value, Name | tuple) else value
-        for key, value in arguments(function, sample).items()
-    }
-    positional = [
-        given.pop(item.name) for item in function.parameters
-        if item.default is REQUIRED and item.name in given
-    ]  # fmt: skip
+    tensors = {key: torch.from_numpy(value.copy()) for key, value in feeds.items()}
     try:
-        result = torch_function(name)(*positional, **given)
+        result = called(name, sample, tensors)
     except (RuntimeError, TypeError, IndexError):
         return None
     many = list(result) if isinstance(result, tuple | list) else [result]
-    return [item.numpy() for item in many[: results_of(function, sample)]]
+    return [item.numpy() for item in many[: results_of(vocabulary()[name], sample)]]
 
 
-def _tensors(value: Any, feeds: Mapping[str, NDArray[Any]]) -> Any:
-    import torch
-
-    if isinstance(value, tuple):
-        return [_tensors(item, feeds) for item in value]
-    return torch.from_numpy(feeds[value.name].copy())
+def called(name: str, sample: Sample, tensors: Mapping[str, Any]) -> Any:
+    """Call the torch function of a name as a sample says."""
+    function = vocabulary()[name]
+    given = {
+        key: [tensors[item.name] for item in value]
+        if isinstance(value, tuple)
+        else tensors[value.name]
+        if isinstance(value, Name)
+        else value
+        for key, value in arguments(function, sample).items()
+    }
+    positional = [
+        given.pop(item.name)
+        for item in function.parameters
+        if item.default is REQUIRED and item.name in given
+    ]
+    return torch_function(name)(*positional, **given)
 
 
 FUNCTIONAL = frozenset({"celu", "selu", "dropout", "prelu", "embedding", "threshold", "batch_norm",
-                        "instance_norm"})  # fmt: skip
+                        "instance_norm", "adaptive_max_pool1d"})  # fmt: skip
 """Functions that torch has under the same name with other defaults; that of `functional` counts."""
 
 

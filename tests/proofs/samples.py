@@ -71,6 +71,7 @@ VALUES |= {
     "long": _draw.permutation(16).reshape(1, 2, 8) - 7.5,
     "wide": _draw.permutation(90).reshape(1, 3, 6, 5) / 4 - 11.0,
     "fields": _draw.permutation(48).reshape(2, 4, 2, 3) / 4 - 6.0,
+    "thick": np.ones((2, 2, 3, 5)),
     "channels": np.array([0.5, -1.0, 2.0]),
     "channels_2": np.array([1.5, 0.25, -2.0]),
     "channels_3": np.array([-0.5, 3.0, 1.0]),
@@ -208,7 +209,8 @@ SAMPLES: dict[str, list[Sample]] = {
         call("long", kernel_size=3, ceil_mode=True),
     ],
     "avg_pool2d": [
-        call("wide", kernel_size=2), call("wide", kernel_size=[3, 2], stride=[1, 2], padding=[1, 0]),
+        call("wide", kernel_size=2),
+        call("wide", kernel_size=[3, 2], stride=[1, 2], padding=[1, 0]),
         call("wide", kernel_size=3, stride=2, padding=1, count_include_pad=False),
         call("wide", kernel_size=2, stride=3, ceil_mode=True),
         call("wide", kernel_size=3, stride=2, padding=1, ceil_mode=True),
@@ -225,7 +227,8 @@ SAMPLES: dict[str, list[Sample]] = {
     "adaptive_max_pool2d": [call("wide", output_size=1), call("wide", output_size=[1, 1])],
     "adaptive_max_pool3d": [call("volume", output_size=1)],
     "lp_pool1d": [
-        call("long", norm_type=2.0, kernel_size=2), call("long", norm_type=4.0, kernel_size=3, stride=1),
+        call("long", norm_type=2.0, kernel_size=2),
+        call("long", norm_type=4.0, kernel_size=3, stride=1),
     ],
     "lp_pool2d": [
         call("wide", norm_type=2.0, kernel_size=2),
@@ -254,7 +257,8 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "group_norm": [
         call("fields", num_groups=2), call("fields", "row", "row_2", num_groups=2),
-        call("fields", "row", "row_2", num_groups=4, eps=0.5), call("fields", num_groups=4, eps=0.25),
+        call("fields", "row", "row_2", num_groups=4, eps=0.5),
+        call("fields", num_groups=4, eps=0.25),
         call("x", "row", "row_2", num_groups=2),
     ],
     "normalize": [
@@ -313,6 +317,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "unsqueeze": [call("x", dim=0), call("x", dim=2), call("x", dim=-2)],
     "squeeze": [call("thin"), call("thin", dim=[3]), call("thin", dim=[-1, 2])],
     "expand": [call("row", size=[3, 4]), call("thin", size=[2, 2, 3, 5])],
+    "expand_as": [call("row", "x"), call("thin", "thick")],
     "cat": [call(("x", "y")), call(("x", "y", "apart"), dim=1), call(("x",), dim=-1)],
     "split": [
         call("x", split_size_or_sections=[1, 2], parts=2),
