@@ -17,14 +17,18 @@ PRODUCT, SUM = "product", "sum"
 
 
 class Plain(str):
-    """A number where a tensor could stand, as `2` in `x * 2`: a value that is its own constant."""
+    """A number where a tensor could stand, as `2` in `x * 2`: a value that is its own constant.
+
+    `width` is its relative uncertainty: 2 ulp of the dtype of the tensors beside it.
+    """
 
     number: int | float | bool | complex
+    width: float
 
-    def __new__(cls, number: int | float | bool | complex) -> Plain:
+    def __new__(cls, number: int | float | bool | complex, width: float = 0.0) -> Plain:
         """Make the value of a number; equal numbers of one type are equal values."""
         made = super().__new__(cls, f"={number!r}")
-        made.number = number
+        made.number, made.width = number, width
         return made
 
 

@@ -28,7 +28,17 @@ FOLDED = frozenset({
     )
 })  # fmt: skip
 """Ops through which the value of a constant is followed."""
-DOUBLE = 2 * 2.0**-52
+
+
+def width_beside(number: Any, made: Any) -> float:
+    """Give the relative width of a Python number in a call that gives `made`: 2 ulp of its dtype.
+
+    Whole numbers are exact in every dtype that a rule could tell them apart in.
+    """
+    if not isinstance(number, float):
+        return 0.0
+    floating = isinstance(made, torch.Tensor) and made.dtype.is_floating_point
+    return _width(made.dtype if floating else torch.float64)
 
 
 class Constants:
@@ -44,8 +54,7 @@ class Constants:
         """Give a constant of at most 16 elements; None for anything else."""
         if isinstance(value, Plain):
             number = value.number
-            width = DOUBLE if isinstance(number, float) else 0.0
-            return Constant((number,), (), WEAK, width, isinstance(number, float))
+            return Constant((number,), (), WEAK, value.width, isinstance(number, float))
         if not value or isinstance(value, Several):
             return None
         if value not in self._known:

@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from oprep.converters.graph import Plain, Region, Several
+from oprep.converters.programs.constants import width_beside
 from oprep.converters.programs.layout import LIST, PLAIN, Layout, key_of, layout_of, named_arguments
 from oprep.converters.programs.view import TorchView
 
@@ -182,25 +183,26 @@ class _Index:
     def inputs(self, fx: Node, layout: Layout | None) -> list[str]:
         """Give the tensors of a call in the order of its layout; absent ones are empty."""
         if layout is None:
-            return [self.value(item) for item in fx.all_input_nodes]
+            return [self.value(item, None) for item in fx.all_input_nodes]
         given = named_arguments(layout, fx)
         row: list[str] = []
+        made = fx.meta.get("val")
         for formal in layout.row:
             argument = given.get(formal.name)
             if formal.kind == LIST:
-                items = [self.value(item) for item in argument or ()]
+                items = [self.value(item, made) for item in argument or ()]
                 row += items if formal.name == layout.spread else [Several(items)]
             else:
-                row.append(self.value(argument))
+                row.append(self.value(argument, made))
         while row and row[-1] == "":
             row.pop()
         return row
 
-    def value(self, argument: Any) -> str:
+    def value(self, argument: Any, made: Any) -> str:
         if argument is None:
             return ""
         if not isinstance(argument, Node):
-            return Plain(argument)
+            return Plain(argument, width_beside(argument, made))
         value = self.values[argument]
         return self.now.get(value, value)
 

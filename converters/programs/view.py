@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 
 from oprep.converters.graph import PRODUCT, SUM, Constant, Opened, Plain, Region
 from oprep.converters.programs.aliases import DROPS, RATES, Aliases
-from oprep.converters.programs.constants import Constants
+from oprep.converters.programs.constants import Constants, width_beside
 from oprep.converters.programs.layout import LIST, Layout, named_arguments, plain
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class TorchView:
         for name in ("other", "exponent"):
             value = self.attribute(node, name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                return Plain(value)
+                return Plain(value, width_beside(value, self.fx[node].meta.get("val")))
         return None
 
     def attribute(self, node: int, name: str) -> Any:

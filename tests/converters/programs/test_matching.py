@@ -189,7 +189,9 @@ def test_asserts_and_sizes_are_no_users_of_data():
         return (x * s.to(torch.float32)).view(x.shape[0], -1)
 
     dim = torch.export.Dim("batch", min=2, max=9)
-    found = plan(of(forward), (torch.ones(3, 4),), rule("sigmoid(x)"), dynamic_shapes=(({0: dim},),))
+    found = plan(
+        of(forward), (torch.ones(3, 4),), rule("sigmoid(x)"), dynamic_shapes=(({0: dim},),)
+    )
     assert sites(found) == ["sigmoid"]
 
 
@@ -249,6 +251,7 @@ def test_an_in_place_site_is_replaced_only_where_nobody_sees_the_difference():
         found = plan(of(forward, state=torch.ones(3)), args, rule("relu(x)"))
         assert not sites(found), forward.__name__
         assert "in place" in reasons(found), forward.__name__
+
 
 @in_child()
 def test_a_view_that_is_changed_later_is_no_copy():
@@ -458,3 +461,15 @@ def test_one_pass_never_sees_what_another_rule_put_in():
     )
     found = plan(of(lambda m, x: torch.tanh(torch.sigmoid(x))), (torch.ones(3),), both)
     assert [sites(found, 0), sites(found, 1)] == [["tanh"], ["sigmoid"]]
+
+
+@in_child()
+def test_a_number_is_as_exact_as_the_tensors_beside_it():
+    import torch
+
+    def forward(m, x):
+        return x * 0.5 * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+    assert len(sites(plan(of(forward), (torch.ones(3),), rule(TANH)))) == 1
+    found = plan(of(forward), (torch.ones(3, dtype=torch.float64),), rule(TANH))
+    assert not sites(found)
