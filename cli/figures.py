@@ -49,6 +49,12 @@ def allowed(check: CheckResult) -> str:
     return f"allowed {short(check.allowed)}" if check.allowed else "exact"
 
 
+def title(check: CheckResult) -> str:
+    """Name what was checked; gradients are compared at sites and to inputs and parameters."""
+    at_site = check.check == "gradients_close" and check.rule is not None
+    return f"site {check.name}" if at_site else check.name
+
+
 def miss_line(miss: MissRecord) -> str:
     """Say where a rule nearly matched, and why it did not."""
     reason = sentence(miss.reason)
@@ -93,7 +99,8 @@ def place(measured: Numbers) -> str:
 
 def remarks(check: CheckResult) -> list[str]:
     """Give what would have passed, and what the check says in words."""
-    said = [sentence(check.detail)] if check.detail else []
+    own = f"gradient to `{check.name}`"
+    said = [sentence(check.detail)] if check.detail and check.detail != own else []
     if check.measured is not None and excess(check) > 1:
         rtol = check.measured.passing_rtol
         return [*([f"rtol {short(rtol)} would pass"] if rtol is not None else []), *said]

@@ -15,6 +15,7 @@ from oprep.cli.figures import (
     place,
     remarks,
     short,
+    title,
 )
 from oprep.cli.message import error_text
 from oprep.converters.report import CheckResult, Report, Verdict
@@ -57,11 +58,14 @@ def _report(report: Report) -> Iterator[str]:
 
 def _files(report: Report) -> list[tuple[str, ...]]:
     rows = [("input", _code(report.model.name), _code(report.model.sha256))]
+    rows += [("with", _code(file.name), _code(file.sha256)) for file in report.model.external]
     if report.candidate is not None:
         rows.append(("candidate", _code(report.candidate.name), _code(report.candidate.sha256)))
     if report.artifact is not None:
         file = report.artifact.file
         rows.append(("output", _code(file.name), _code(file.sha256)))
+        sides = report.artifact.side_files
+        rows += [("beside it", _code(file.name), _code(file.sha256)) for file in sides]
     return [tuple(row) for row in rows]
 
 
@@ -93,7 +97,7 @@ def _checks(checks: list[CheckResult]) -> str:
 def _check(check: CheckResult) -> tuple[str, ...]:
     tolerance = check.tolerance
     return (
-        _code(check.name),
+        _code(title(check)),
         f"{check.verdict}{' (accepted)' if check.accepted else ''}",
         _code(f"{check.dtype}{list(check.shape)}") if check.dtype else "",
         _plain(", ".join(_worst(check))),

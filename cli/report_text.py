@@ -17,6 +17,7 @@ from oprep.cli.figures import (
     figures,
     miss_line,
     short,
+    title,
 )
 from oprep.converters.report import CheckResult, Report, RuleOutcome, Verdict
 
@@ -139,7 +140,7 @@ def _worst(check: CheckResult) -> str:
 
 def _check_line(check: CheckResult) -> str:
     accepted = " (accepted)" if check.accepted else ""
-    return f"{check.verdict}{accepted}  {name(check.name)}  {figures(check)}".rstrip()
+    return f"{check.verdict}{accepted}  {name(title(check))}  {figures(check)}".rstrip()
 
 
 def _other_rows(report: Report, verbose: bool) -> Iterator[Row]:
@@ -153,7 +154,7 @@ def _other_rows(report: Report, verbose: bool) -> Iterator[Row]:
         yield Row("note", sentence(note))
     if report.artifact is not None:
         for library in report.artifact.libraries:
-            yield Row("needs", name(library), "to run")
+            yield Row("needs", f"{name(library)} to run")
         for function in report.artifact.functions if verbose else ():
             yield Row("body", name(function), "as a model-local function")
 

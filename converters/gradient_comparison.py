@@ -61,13 +61,18 @@ def some(gradient: Array | None) -> bool:
     return gradient is not None and bool((gradient != 0).any())
 
 
+def _lost(sides: Sides) -> str:
+    finding = LOST if sides.after is None else ZERO
+    return f"{finding}: the original gives one to `{sides.name}`"
+
+
 def compare_own(sides: Sides, *, needed: bool = True) -> Comparison:
     """Accept whatever gradient there is, as long as there is one (if `needed`) and it is finite."""
     import numpy as np
 
     if sides.after is None:
         lost = needed and some(sides.before)
-        return failed(f"{LOST}: `{sides.name}` got one") if lost else nothing_flows()
+        return failed(_lost(sides)) if lost else nothing_flows()
     if sides.before is not None:
         spoiled = np.isfinite(sides.before) & ~np.isfinite(sides.after)
         if bool(spoiled.any()):
@@ -91,8 +96,7 @@ def compare_same(sides: Sides, asked: Tolerance | None) -> Comparison:
     assert before is not None
     noise = _noise(before, sides.moved)
     if not some(after) and bool((_sizes(before) > noise).any()):
-        found = f"{LOST}: `{sides.name}` got one" if after is None else f"{ZERO}: `{sides.name}`"
-        return failed(found)
+        return failed(_lost(sides))
     if after is None:
         return nothing_flows()
     found_ = _compare(before, after, noise, sides.upstream, asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.rule import Opset, Tolerance
 
 NEAREST = 2
+_TO = re.compile("gradient to `([^`]+)`")
 GRADIENTS, FINDINGS = "gradients_close", (LOST, ZERO, NEW)
 
 
@@ -191,15 +193,21 @@ def _fact(check: CheckResult, count: int) -> str:
 
 
 def _gradient_fact(check: CheckResult) -> str:
-    """Say what is wrong with a gradient: at a site by its finding, at the ends by what it is to."""
+    """Say what is wrong with a gradient, and to what or where."""
     finding = next((text for text in FINDINGS if check.detail.startswith(text)), "")
+    to = _TO.search(check.detail)
     if check.rule:
         place = f"at site `{check.name}` (rule `{check.rule}`)"
-        return f"{finding} {place}" if finding else (
-            f"the gradient of the replacement differs from the reference {place}")  # fmt: skip
-    if finding:
-        return f"{finding}, to `{check.name}`"
-    return f"the gradient to `{check.name}` differs from the reference"
+        if finding:
+            return f"{finding} {place}"
+        what = f"the gradient to `{to[1]}`" if to else "the gradient"
+        return f"{what} differs from the original's {place}"
+    if finding and check.name == "all":
+        return f"{finding}: the converted model gives none at all"
+    kind, _, name = check.name.rpartition(" ")
+    value = f"{kind} `{name}`".strip()
+    return f"{finding} to {value}" if finding else (
+        f"the gradient to {value} differs from the original's")  # fmt: skip
 
 
 def _gradient_help(check: CheckResult, at_sites: bool) -> str:

@@ -164,6 +164,46 @@ STRANGE = replace(
     checks=(check("sites_close", HOSTILE, OFF, verdict=Verdict.FAIL, detail=HOSTILE),),
 )
 
+PROGRAM = replace(
+    VERIFIED,
+    status="failed",
+    model=ModelRecord(
+        "model.py:build", "factory", "2e" * 32, 3, 0, (), (FileRecord("w.pt", "4d" * 32, 100),)
+    ),
+    artifact=None,
+    checks=(
+        check("sites_close", "act/gelu"),
+        check(
+            "gradients_close",
+            "act/gelu",
+            OFF,
+            rule="gelu-erf",
+            verdict=Verdict.FAIL,
+            detail="gradient to `linear`, in input set `example`",
+        ),
+        check("gradients_close", "input x", detail="gradient to `input x`"),
+        check(
+            "gradients_close",
+            "a.weight",
+            None,
+            verdict=Verdict.FAIL,
+            detail="gradient lost: the original gives one to `a.weight`",
+        ),
+        check("package_close", "output 0"),
+    ),
+)
+BUNDLED = replace(
+    PROGRAM,
+    status="verified",
+    checks=(PROGRAM.checks[0], PROGRAM.checks[2], PROGRAM.checks[4]),
+    artifact=Artifact(
+        FileRecord("out.pt2", "3f2a" * 16, 4096),
+        "pt2",
+        (FileRecord(f"out.pt2.oplib/{'5c' * 16}-ops.py", "5c" * 32, 100),),
+        libraries=(f"out.pt2.oplib/{'5c' * 16}-ops.py",),
+    ),
+)
+
 REPORTS = {
     "verified": VERIFIED,
     "unverified": UNVERIFIED,
@@ -173,6 +213,8 @@ REPORTS = {
     "unchanged": UNCHANGED,
     "compared": COMPARED,
     "strange": STRANGE,
+    "program": PROGRAM,
+    "bundled": BUNDLED,
 }
 
 OPS = OpTable(

@@ -27,8 +27,8 @@ def raised(name, rule, detail, measured=None):
 
 def test_another_gradient_at_a_site_shows_both_values_and_both_ways_out():
     error = raised("relu", "seven", "gradient to `linear`", OFF)
-    said = "the gradient of the replacement differs from the reference at site `relu`"
-    assert error.message == f"{said} (rule `seven`)"
+    said = "the gradient to `linear` differs from the original's at site `relu` (rule `seven`)"
+    assert error.message == said
     assert error.notes[0].startswith("worst at [1, 2]: 0.5 became 3.5, off by 3.0e+00")
     assert error.help == (
         'correct the op\'s backward, or set `gradient = "own"` on `seven` if it is meant'
@@ -44,8 +44,16 @@ def test_a_lost_gradient_is_named_as_such(finding):
 
 def test_at_the_ends_what_it_goes_to_is_named():
     error = raised("0.weight", None, "gradient to `0.weight`", OFF)
-    assert error.message == "the gradient to `0.weight` differs from the reference"
+    assert error.message == "the gradient to `0.weight` differs from the original's"
     assert "--no-grad" in error.help
-    assert raised("0.weight", None, "gradient lost: `0.weight` got one").message == (
-        "gradient lost, to `0.weight`"
-    )
+    error = raised("input x", None, "gradient to `input x`", OFF)
+    assert error.message == "the gradient to input `x` differs from the original's"
+    error = raised("0.weight", None, "gradient lost: the original gives one to `0.weight`")
+    assert error.message == "gradient lost to `0.weight`"
+    assert error.notes == ("gradient lost: the original gives one to `0.weight`",)
+
+
+def test_an_artifact_that_gives_no_gradient_at_all_is_said_so():
+    error = raised("all", None, "gradient lost: the candidate cannot run here: no backward")
+    assert error.message == "gradient lost: the converted model gives none at all"
+    assert error.notes == ("gradient lost: the candidate cannot run here: no backward",)

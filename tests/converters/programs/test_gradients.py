@@ -145,14 +145,14 @@ def test_an_op_without_a_gradient_has_lost_it(kind):
 def test_a_detached_result_has_lost_the_gradient():
     check = site_gradient(planted(lambda made, read: made.detach()))
     assert check.verdict == "fail"
-    assert check.detail == "gradient lost: `linear` got one"
+    assert check.detail == "gradient lost: the original gives one to `linear`"
 
 
 @in_child()
 def test_a_gradient_of_zeros_is_unexpected():
     check = site_gradient(planted(lambda made, read: made.detach() + 0 * read))
     assert check.verdict == "fail"
-    assert check.detail == "gradient unexpectedly zero: `linear`"
+    assert check.detail == "gradient unexpectedly zero: the original gives one to `linear`"
 
 
 @in_child()
@@ -270,7 +270,7 @@ def test_a_parameter_that_asks_for_none_any_more_has_lost_its_gradient():
     proof = prove(held, torch.export.export(frozen, example))
     check = by_check(proof, "gradients_close")["linear.weight"]
     assert check.verdict == "fail", told(proof)
-    assert check.detail == "gradient lost: `linear.weight` got one"
+    assert check.detail == "gradient lost: the original gives one to `linear.weight`"
     assert by_check(proof, "signature_kept")["signature"].verdict == "fail"
 
 
