@@ -12,10 +12,11 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oprep.converters import handed, sandbox, wire
+from oprep.converters.memory import uncollected
 
 READY, BEGAN, OK, ERROR, MEMORY, TASK = range(6)
 MAX_TEXT, MAX_TRACE = 4096, 16384
@@ -37,6 +38,7 @@ def main(setup: Mapping[str, Any]) -> None:
     faulthandler.enable()
     sandboxed = sandbox.restrict(setup["readable"], setup["private"])
     _send(results, wire.pack(READY, sandboxed, nonce))
+    _import(setup["imports"])
     reader = wire.Reader(requests, nonce, REQUEST_LIMIT)
     own = os.getpid()
     while True:
@@ -46,6 +48,16 @@ def main(setup: Mapping[str, Any]) -> None:
             return
         if frame is not None:
             _answer(results, frame.value, own)
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import what tasks will need while the parent does something else; they show what is wrong."""
+    with uncollected():
+        for name in modules:
+            try:
+                importlib.import_module(name)
+            except Exception:
+                return
 
 
 def _answer(results: int, request: Mapping[str, Any], own: int) -> None:
@@ -66,7 +78,8 @@ def _run(request: Mapping[str, Any], say: Callable[[str], None]) -> list[memoryv
     try:
         sandbox.limit_memory(request["memory"])
         module, _, name = request["task"].partition(":")
-        task = getattr(importlib.import_module(module), name)
+        with uncollected():
+            task = getattr(importlib.import_module(module), name)
         return wire.pack(OK, task(request["payload"], say), nonce)
     except MemoryError as error:
         sandbox.limit_memory(None)

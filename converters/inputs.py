@@ -188,9 +188,12 @@ def numpy_dtype(dtype: str) -> Any:
 
     if dtype == "string":
         return np.dtype(object)
-    import ml_dtypes  # noqa: F401  (registers bfloat16 and its like with numpy)
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        import ml_dtypes  # noqa: F401  (slow; registers bfloat16 and its like with numpy)
 
-    return np.dtype(dtype)
+        return np.dtype(dtype)
 
 
 def _floats(shape: tuple[int, ...], kind: str, dtype: str, generator: Any) -> Array:

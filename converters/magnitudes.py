@@ -128,11 +128,16 @@ def finite_sizes(block: Array) -> Array:
 
 def ulps(sizes: Any, dtype: Any) -> Array:
     """Give the spacing at finite absolute values in a floating dtype (a complex number's parts)."""
-    import ml_dtypes
     import numpy as np
 
     part = np.real(np.zeros(1, dtype)).dtype if dtype.kind == "c" else dtype
-    info: Any = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
+    info: Any
+    if part.type.__module__ == "numpy":
+        info = np.finfo(part)
+    else:
+        import ml_dtypes  # slow to import, and seldom needed
+
+        info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
     lowest = math.frexp(float(info.smallest_normal))[1]
     exponent = np.maximum(np.frexp(np.asarray(sizes, np.float64))[1], lowest) - 1
     spacing: Array = np.ldexp(float(info.eps), exponent)

@@ -11,7 +11,6 @@ from oprep.converters.code_files import read_code
 from oprep.converters.files import holding
 from oprep.converters.model_kind import is_program
 from oprep.converters.program_comparing_onnx import verify_against_onnx
-from oprep.converters.program_host import fresh
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_pipeline import (
     CODE,
@@ -43,7 +42,7 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
     with ExitStack() as stack:
         file = stack.enter_context(holding(converted, max_bytes=job.max_bytes))
         after = read_pt2(file, job.max_bytes, trusted=job.trust_model)
-        conversion = opened(job, opsets, records, code, stack)
+        conversion = opened(job, opsets, records, code, stack, proves=True)
         sidecar = read_sidecar(file.path)
         if provenance:
             check_provenance(sidecar, file.path.name, {file.path.name: after.sha256},
@@ -55,7 +54,8 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
                                               conversion, after, conversion.host.give(file))}),
             Opening(f"{TASKS}:artifact", _archive(conversion, after, handed.plain(file))),
             ProofOptions(job.settings.seed, job.settings.seconds, None, job.settings.max_rtol,
-                         job.settings.max_atol, job.grad, conversion.host.starter(), fresh(file)),
+                         job.settings.max_atol, job.grad, conversion.host.starter(),
+                         conversion.fresh(file)),
             job.say,
         )  # fmt: skip
         if job.save_inputs is not None:

@@ -22,6 +22,9 @@ from oprep.converters.runner import Child, Limits
 from oprep.opsets.rule import Opset
 
 TASKS = "oprep.converters.programs.tasks"
+IMPORTS = (TASKS, "oprep.converters.programs.proving", "torch.export.pt2_archive",
+           "torch.export._trace")  # fmt: skip
+"""What every child needs; importing it takes longer than all the work on a small model."""
 
 
 class Host(Protocol):
@@ -66,6 +69,7 @@ class ChildHost:
         )
         for file in source.files:
             self.child.hand(file)
+        self.child.start(IMPORTS)
 
     def call(self, task: str, *, seconds: float | None = None, **payload: Any) -> Any:
         """Run one task in the child."""
@@ -144,15 +148,23 @@ def _named(task: str) -> str:
     return f"{TASKS.rpartition('.')[0]}.{task}" if ":" in task else f"{TASKS}:{task}"
 
 
-def fresh(file: OpenFile) -> Callable[[], Caller]:
-    """Give what starts a fresh process that may read the artifact."""
+class Spare:
+    """A fresh process for the artifact, which starts while the original is captured."""
 
-    def start() -> Caller:
-        child = Child()
-        child.hand(file)
-        return child
+    def __init__(self, stack: ExitStack) -> None:
+        """Start it; it is gone when the stack is left."""
+        self._child: Child | None = stack.enter_context(Child())
+        self._child.start(IMPORTS)
 
-    return start
+    def reading(self, file: OpenFile) -> Callable[[], Caller]:
+        """Give what starts a process that may read a file: this one first, then others."""
+
+        def start() -> Caller:
+            child, self._child = self._child or Child(), None
+            child.hand(file)
+            return child
+
+        return start
 
 
 @cache

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from oprep.converters.code_files import CodeFile, read_code
-from oprep.converters.files import holding, sniff_file, write_text
+from oprep.converters.files import OpenFile, holding, sniff_file, write_text
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.program_aoti import to_aoti
@@ -20,12 +20,14 @@ from oprep.converters.program_host import (
     ChildHost,
     Host,
     OwnHost,
+    Spare,
     code_for_child,
     opsets_for_child,
 )
 from oprep.converters.program_inputs import Given, open_inputs
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_onnx import to_onnx
+from oprep.converters.program_sides import Caller
 from oprep.converters.program_source import Source, is_factory, open_source
 from oprep.converters.program_verifying import verified_program
 from oprep.converters.program_writing import (
@@ -69,6 +71,7 @@ class ProgramConversion:
     records: list[FileRecord]
     code: Sequence[CodeFile]
     given: Sequence[Any]
+    spare: Spare | None = None
     opening: dict[str, Any] = field(default_factory=dict)
     described: Mapping[str, Any] = field(default_factory=dict)
     sites: list[Mapping[str, Any]] = field(default_factory=list)
@@ -138,6 +141,11 @@ class ProgramConversion:
             "grad": job.grad,
         }
 
+    def fresh(self, file: OpenFile) -> Callable[[], Caller]:
+        """Give what starts a fresh process that may read an artifact."""
+        assert self.spare is not None
+        return self.spare.reading(file)
+
     def opening_of_ops(self) -> dict[str, Any]:
         """Give what a fresh process needs to register the ops: by text, whatever the model is."""
         return {
@@ -165,7 +173,8 @@ def convert_program(job: ProgramJob) -> Report:
     code = read_code(opsets, CODE)
     records += [item.record() for item in code]
     with ExitStack() as stack:
-        conversion = opened(job, opsets, records, code, stack)
+        proves = job.verify and not job.explain and job.format != "onnx"
+        conversion = opened(job, opsets, records, code, stack, proves=proves)
         return _converted(conversion, stack)
 
 
@@ -175,8 +184,13 @@ def opened(
     records: list[FileRecord],
     code: Sequence[CodeFile],
     stack: ExitStack,
+    *,
+    proves: bool = False,
 ) -> ProgramConversion:
-    """Read the model, start what will hold it, register the ops and capture it."""
+    """Read the model, start what will hold it, register the ops and capture it.
+
+    Where an artifact will be proven, the process for it starts meanwhile.
+    """
     job.say("load")
     given = [*calls(job.inputs), *open_inputs(stored(job.inputs), max_bytes=job.max_bytes)]
     source: Source | None = None
@@ -186,14 +200,15 @@ def opened(
         source = open_source(job.model, weights=job.weights, trust_model=job.trust_model,
                              no_code=job.no_code, max_bytes=job.max_bytes,
                              held=stack)  # fmt: skip
-        if source.kind == "pt2":
-            archive = read_pt2(source.content, job.max_bytes, trusted=job.trust_model)
-            source = replace(source, sha256=archive.sha256)
         host = ChildHost(source, stack, job.settings.seconds)
     else:
         host = OwnHost(job.say)
         stack.callback(lambda: host.call("close"))
-    conversion = ProgramConversion(job, host, source, archive, opsets, records, code, given)
+    spare = Spare(stack) if proves else None
+    if source is not None and source.kind == "pt2":
+        archive = read_pt2(source.content, job.max_bytes, trusted=job.trust_model)
+        source = replace(source, sha256=archive.sha256)
+    conversion = ProgramConversion(job, host, source, archive, opsets, records, code, given, spare)
     conversion.open()
     return conversion
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oprep.converters import handed
-from oprep.converters.program_host import fresh
 from oprep.converters.program_proof import ProofOptions, prove_program
 from oprep.converters.program_sides import Opening
 from oprep.converters.report import Report
@@ -43,7 +42,7 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
             settings.max_atol,
             job.grad,
             conversion.host.starter(),
-            fresh(made.staged.file),
+            conversion.fresh(made.staged.file),
         ),
         job.say,
     )

@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +60,7 @@ class _Interpreter:
     nonce: bytes
     token: str
     giver: Giver
+    ready: bool = False
     sandboxed: bool = False
 
     @property
@@ -145,10 +146,9 @@ class Child:
         try:
             if self._living is not None and self._living.dead():
                 self._forget()
-            if self._living is None:
-                failed = self._start()
-                if failed is not None:
-                    return failed
+            failed = self._ready()
+            if failed is not None:
+                return failed
             nonce = secrets.token_bytes(16)
             request = {"nonce": nonce, "task": task, "payload": payload, "memory": limits.memory}
             assert self._living is not None
@@ -157,6 +157,12 @@ class Child:
         except BaseException:
             self.close()
             raise
+
+    def start(self, imports: Sequence[str] = ()) -> None:
+        """Start the interpreter without waiting for it; it imports modules until a task comes."""
+        self._living = _spawn(self.folder, self._readable, self._import_from, self.limits, imports)
+        for file in self._files:
+            self._living.giver.give(file)
 
     @property
     def folder(self) -> Path:
@@ -208,14 +214,17 @@ class Child:
             living.stop()
             living.close_streams()
 
-    def _start(self) -> Ended | None:
-        """Start an interpreter and wait until it is ready; give the end it came to otherwise."""
-        self._living = _spawn(self.folder, self._readable, self._import_from, self.limits)
-        for file in self._files:
-            self._living.giver.give(file)
-        ended = self._converse([], self._living.nonce, Limits(START_SECONDS))
+    def _ready(self) -> Ended | None:
+        """Wait until the interpreter, started if need be, is ready; give any other end."""
+        if self._living is None:
+            self.start()
+        living = self._living
+        assert living is not None
+        if living.ready:
+            return None
+        ended = self._converse([], living.nonce, Limits(START_SECONDS))
         if ended.outcome == "ok":
-            self._living.sandboxed = bool(ended.value)
+            living.ready, living.sandboxed = True, bool(ended.value)
             return None
         return replace(ended, error=f"the child did not start: {ended.error}")
 
@@ -233,9 +242,13 @@ class Child:
 
 
 def _spawn(
-    private: Path, readable: tuple[str, ...], import_from: tuple[str, ...], limits: Limits
+    private: Path,
+    readable: tuple[str, ...],
+    import_from: tuple[str, ...],
+    limits: Limits,
+    imports: Sequence[str],
 ) -> _Interpreter:
-    """Start an interpreter in its own session with nothing of ours but two descriptors."""
+    """Start an interpreter in its own session with nothing of ours but three descriptors."""
     requests, to_child = os.pipe()
     from_child, results = os.pipe()
     giver = Giver()
@@ -251,6 +264,7 @@ def _spawn(
         "nonce": nonce.hex(),
         "parent": os.getpid(),
         "memory": limits.memory,
+        "imports": list(imports),
     }
     try:
         process = subprocess.Popen(

@@ -25,7 +25,6 @@ from oprep.converters.programs.definitions import Definition
 from oprep.converters.programs.graph import TorchGraph
 from oprep.converters.programs.loading import DEFINITIONS as definitions_name
 from oprep.converters.programs.loading import register
-from oprep.converters.programs.onnx_names import output_positions, tensor_inputs, tensor_outputs
 from oprep.converters.programs.ops import Installed, install
 from oprep.converters.programs.recorded_sites import recorded_sites
 from oprep.converters.programs.serial import model_json, saved
@@ -133,6 +132,12 @@ def register_ops(payload: Payload, say: Say) -> dict[str, Any]:
 @answering
 def onnx_ends(payload: Payload, say: Say) -> dict[str, Any]:
     """Name the inputs and outputs that an ONNX model of the program has, and their places."""
+    from oprep.converters.programs.onnx_names import (
+        output_positions,
+        tensor_inputs,
+        tensor_outputs,
+    )
+
     exported = session(payload).program.exported
     return {
         "inputs": [spec.arg.name for spec in tensor_inputs(exported)],

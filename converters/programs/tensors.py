@@ -25,11 +25,11 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def to_array(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Copy a tensor into an array; dtypes that numpy lacks are those of `ml_dtypes`."""
-    import ml_dtypes
-
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if dense.dtype in PLAIN:
         return np.array(dense.numpy())
+    import ml_dtypes  # slow to import, and seldom needed
+
     scalar = np.dtype(getattr(ml_dtypes, dtype_name(dense.dtype)))
     return np.array(dense.view(OF_ITEMSIZE[dense.itemsize]).numpy()).view(scalar)
 

@@ -54,6 +54,10 @@ def pid(payload: Any, say: Say) -> int:
     return os.getpid()
 
 
+def imported(payload: Any, say: Say) -> bool:
+    return payload["module"] in sys.modules
+
+
 def surroundings(payload: Any, say: Say) -> dict[str, Any]:
     folder = Path.cwd()
     return {

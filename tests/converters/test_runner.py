@@ -430,3 +430,23 @@ def test_descriptors_are_given_back(warm: Child) -> None:
     for name in ("echo", "segfault", "exit_quietly"):
         once(name)
     assert descriptors() == before
+
+
+def test_a_child_started_before_imports_while_nobody_waits() -> None:
+    with Child(import_from=(HERE,)) as child:
+        began = time.monotonic()
+        child.start(["child_tasks", "no_such_module", "json"])
+        assert child.running
+        assert time.monotonic() - began < 1.0
+        number = task(child, "pid").value
+        assert task(child, "imported", module="child_tasks").value
+        assert task(child, "pid").value == number
+        assert task(child, "exit_quietly").outcome == "crashed"
+        assert task(child, "pid").value != number
+
+
+def test_a_child_that_dies_while_it_imports_is_followed_by_one_that_works() -> None:
+    with Child(import_from=(HERE,)) as child:
+        child.start(["child_exits"])
+        outcomes = [task(child, "pid").outcome for _ in range(2)]
+        assert outcomes in (["crashed", "ok"], ["ok", "ok"])  # dead before it was asked, or not
