@@ -135,6 +135,9 @@ def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
         raise OprepError(
             f"`{path.name}` is no name of an ONNX model",
             str(path),
+            ("the model is no PyTorch program, so an ONNX model would be written",)
+            if path.suffix.lower() == ".pt2"
+            else (),
             help=f"name it `{path.stem}.onnx`",
             exit_code=ExitCode.USAGE,
         )

@@ -8,8 +8,10 @@ from typing import Any
 
 from oprep.converters import handed
 from oprep.converters.code_files import read_code
-from oprep.converters.files import holding
+from oprep.converters.files import OpenFile, holding, sniff_file
+from oprep.converters.formats import WORDS
 from oprep.converters.model_kind import is_program
+from oprep.converters.program_code import code_beside, hashes_beside, needed_code
 from oprep.converters.program_comparing_onnx import verify_against_onnx
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_pipeline import (
@@ -28,6 +30,7 @@ from oprep.converters.settings import versions
 from oprep.converters.sidecar import read_sidecar
 from oprep.converters.verdicts import verified
 from oprep.converters.verifying import check_provenance, notes_on_tolerances, save_sets
+from oprep.opsets.errors import ExitCode, OprepError
 
 TASKS = "oprep.converters.programs.tasks"
 Sidecar = Mapping[str, Any]
@@ -41,11 +44,15 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
     code = read_code(opsets, CODE)
     with ExitStack() as stack:
         file = stack.enter_context(holding(converted, max_bytes=job.max_bytes))
+        _require_archive(file)
         after = read_pt2(file, job.max_bytes, trusted=job.trust_model)
+        code += code_beside(file.path, needed_code(definitions_of(after)), code,
+                            trusted=job.trust_model and not job.no_code)  # fmt: skip
         conversion = opened(job, opsets, records, code, stack, proves=True)
         sidecar = read_sidecar(file.path)
         if provenance:
-            check_provenance(sidecar, file.path.name, {file.path.name: after.sha256},
+            vouched = {} if sidecar is None else hashes_beside(file.path, sidecar["subject"])
+            check_provenance(sidecar, file.path.name, {file.path.name: after.sha256, **vouched},
                              conversion.name, conversion.sha256)  # fmt: skip
         sites, notes = _sites(conversion, after, sidecar)
         proof = prove_program(
@@ -68,6 +75,17 @@ def verify_program(job: ProgramJob, converted: Any, *, provenance: bool) -> Repo
         return verified(report, proof, job.settings, file.path.name)
 
 
+def _require_archive(file: OpenFile) -> None:
+    found = sniff_file(file)
+    if found != "pt2":
+        raise OprepError(
+            f"`{file.path.name}` is {WORDS[found]}, not a converted model",
+            str(file.path),
+            help="name the `.pt2` or `.onnx` that `oprep convert` wrote",
+            exit_code=ExitCode.MODEL,
+        )
+
+
 def _archive(conversion: ProgramConversion, after: Pt2, file: Any) -> dict[str, Any]:
     return {
         **conversion.opening_of_ops(),
@@ -85,7 +103,6 @@ def _sites(
         return (), ["the converted model has no sidecar, so its outputs alone are compared"]
     if after.sha256 not in sidecar["subject"].values():
         return (), ["the sidecar is of other bytes, so the outputs alone are compared"]
-    known = {conversion.source.sha256} if conversion.source is not None else set()
-    if not known & set(sidecar["inputs"].values()) and conversion.source is not None:
+    if conversion.source is not None and conversion.sha256 not in sidecar["inputs"].values():
         return (), ["the sidecar is of another original, so the outputs alone are compared"]
     return sidecar["sites"], notes_on_tolerances(sidecar["sites"])

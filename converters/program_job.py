@@ -89,12 +89,12 @@ def a_format(to: Any, output: Path | None) -> str | None:
         return None
     if to not in FORMATS:
         known = ", ".join(f"`{name}`" for name in FORMATS)
-        raise OprepError(f"`{to!r:.40}` is no format that is written", "to",
+        raise OprepError(f"{_shown(to)} is no format that is written", "--to",
                          help=f"write one of {known}", exit_code=ExitCode.USAGE)  # fmt: skip
     wanted = FORMATS[to]
     if output is None or output.suffix.lower() != wanted:
         named = "no output was named" if output is None else f"the output is `{output.name}`"
-        raise OprepError(f"`{to}` is written to a file `*{wanted}`", "to", (named,),
+        raise OprepError(f"`{to}` is written to a file `*{wanted}`", "--to", (named,),
                          f"name an output that ends in `{wanted}`", ExitCode.USAGE)  # fmt: skip
     return str(to)
 
@@ -103,6 +103,10 @@ def a_mode(capture: Any) -> str:
     """Give the way to capture; what is none is refused (exit 2)."""
     if capture not in MODES:
         known = ", ".join(f"`{mode}`" for mode in MODES)
-        raise OprepError(f"`{capture!r:.40}` is no way to capture", "capture",
+        raise OprepError(f"{_shown(capture)} is no way to capture", "--capture",
                          help=f"write one of {known}", exit_code=ExitCode.USAGE)  # fmt: skip
     return str(capture)
+
+
+def _shown(value: Any) -> str:
+    return f"`{value if isinstance(value, str) else repr(value):.40}`"

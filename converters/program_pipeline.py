@@ -15,7 +15,7 @@ from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.program_aoti import to_aoti
 from oprep.converters.program_calls import calls, stored
-from oprep.converters.program_code import needed_code, require_place
+from oprep.converters.program_code import code_beside, needed_code, require_place
 from oprep.converters.program_host import (
     ChildHost,
     Host,
@@ -208,6 +208,8 @@ def opened(
     if source is not None and source.kind == "pt2":
         archive = read_pt2(source.content, job.max_bytes, trusted=job.trust_model)
         source = replace(source, sha256=archive.sha256)
+        code = [*code, *code_beside(source.path, needed_code(definitions_of(archive)), code,
+                                    trusted=job.trust_model and not job.no_code)]  # fmt: skip
     conversion = ProgramConversion(job, host, source, archive, opsets, records, code, given, spare)
     conversion.open()
     return conversion

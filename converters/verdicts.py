@@ -17,6 +17,10 @@ from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.rule import Opset, Tolerance
 
 NEAREST = 2
+_FAILS = {
+    "signature_kept": "the converted model has another signature than the original",
+    "metadata_kept": "the ops of the converted model give something else than it declares",
+}
 _TO = re.compile("gradient to `([^`]+)`")
 GRADIENTS, FINDINGS = "gradients_close", (LOST, ZERO, NEW)
 
@@ -189,6 +193,10 @@ def _fact(check: CheckResult, count: int) -> str:
         if verdict == "fail":
             return f"output `{check.name}` differs from the reference{after}"
         return f"output `{check.name}` is `{verdict}`{after}"
+    if verdict == "fail" and check.check in _FAILS:
+        return _FAILS[check.check]
+    if check.check == "package_close" and verdict == "fail":
+        return f"output `{check.name}` of the compiled package differs from the reference"
     return f"check `{check.check}` of `{check.name}` is `{verdict}`"
 
 

@@ -7,8 +7,10 @@ where the caller trusts it, and only with the hash that the archive gives.
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from oprep.converters.arguments import path_of
 from oprep.converters.bundles import bundle_name, bundled_name
 from oprep.converters.code_files import MAX_CODE, CodeFile, read_code
 from oprep.converters.files import holding, read
+from oprep.converters.program_code import BESIDE
 from oprep.converters.programs import definitions as described
 from oprep.converters.programs.definitions import Definition
 from oprep.converters.programs.ops import is_made, make_body, make_library, make_python
@@ -89,7 +92,26 @@ class _Code:
         return content.data, file
 
 
-def register(definitions: Sequence[Definition], code: _Code | None) -> None:
+@dataclass(frozen=True)
+class Beside:
+    """Code from beside an archive that was found and judged already, by its hash."""
+
+    files: Mapping[str, tuple[bytes, Path]]
+
+    @staticmethod
+    def of(code: Sequence[Mapping[str, Any]], folder: str) -> Beside:
+        """Take it out of the code that was handed to a task; the rest belongs to rule files."""
+        return Beside({
+            hashlib.sha256(item["data"]).hexdigest(): (item["data"], Path(folder) / item["name"])
+            for item in code if item["opset"] == BESIDE
+        })  # fmt: skip
+
+    def find(self, definition: Definition) -> tuple[bytes, Path]:
+        """Give the bytes of an op's file and where it lies."""
+        return self.files[definition.sha256]
+
+
+def register(definitions: Sequence[Definition], code: _Code | Beside) -> None:
     """Make every op that is not there yet; `code` gives the files of those made of code."""
     for definition in definitions:
         there = packet(*_parts(definition.name)) is not None
@@ -98,7 +120,7 @@ def register(definitions: Sequence[Definition], code: _Code | None) -> None:
         if definition.kind == "body":
             make_body(described.body_op(definition))
             continue
-        if definition.kind == "registered" or there or code is None:
+        if definition.kind == "registered" or there:
             continue
         data, path = code.find(definition)
         op = (described.body_op if definition.body else described.code_op)(definition)

@@ -137,7 +137,7 @@ def _signature(exported: ExportedProgram) -> dict[str, Any]:
 def _described(value: Any) -> str:
     if not isinstance(value, Tensor):
         return str(value)
-    return f"{str(value.dtype).removeprefix('torch.')} {[str(dim) for dim in value.shape]}"
+    return f"{dtype_name(value.dtype)}[{', '.join(map(str, value.shape))}]"
 
 
 def _draws(exported: ExportedProgram) -> bool:

@@ -24,7 +24,7 @@ from oprep.converters.programs.contract import check_contract
 from oprep.converters.programs.definitions import Definition
 from oprep.converters.programs.graph import TorchGraph
 from oprep.converters.programs.loading import DEFINITIONS as definitions_name
-from oprep.converters.programs.loading import register
+from oprep.converters.programs.loading import Beside, register
 from oprep.converters.programs.ops import Installed, install
 from oprep.converters.programs.recorded_sites import recorded_sites
 from oprep.converters.programs.serial import model_json, saved
@@ -44,7 +44,7 @@ def open_model(payload: Payload, say: Say) -> dict[str, Any]:
     """Register the ops of the rules, then capture the model; keep both under `key`."""
     opsets = [_opset(item) for item in payload["opsets"]]
     say("registering the custom ops")
-    known = registered(payload.get("definitions") or b"")
+    known = registered(payload)
     folder = Path(payload["folder"]) if payload["folder"] else None
     installed = _installed(opsets, payload["code"], folder)
     given = payload["model"]
@@ -123,7 +123,7 @@ def save_program(payload: Payload, say: Say) -> dict[str, Any]:
 def register_ops(payload: Payload, say: Say) -> dict[str, Any]:
     """Register the ops of rules and of an archive, for a package that calls them."""
     say("registering the custom ops")
-    registered(payload.get("definitions") or b"")
+    registered(payload)
     folder = Path(payload["folder"]) if payload["folder"] else None
     _installed([_opset(item) for item in payload["opsets"]], payload["code"], folder)
     return {}
@@ -164,7 +164,7 @@ def artifact(payload: Payload, say: Say) -> ExportedProgram:
     opsets = [_opset(item) for item in payload["opsets"]]
     folder = Path(payload["folder"]) if payload["folder"] else None
     _installed(opsets, payload["code"], folder)
-    registered(payload.get("definitions") or b"")
+    registered(payload)
     return loaded(payload["name"], received(payload["archive"]))
 
 
@@ -183,12 +183,17 @@ def compared(payload: Payload, say: Say) -> Subject:
     return Subject(found.program, sites, found.program.examples if found.given else ())
 
 
-def registered(data: bytes) -> dict[str, Definition]:
-    """Register the ops that an archive describes as data; give all that it describes."""
+def registered(payload: Payload) -> dict[str, Definition]:
+    """Register the ops that an archive describes, but those whose code a rule file names.
+
+    Gives all that it describes.
+    """
+    data = payload.get("definitions") or b""
     if not data:
         return {}
     found = definitions.read(data, definitions_name)
-    register(found, None)
+    beside = Beside.of(payload["code"], payload["folder"])
+    register([item for item in found if not item.file or item.sha256 in beside.files], beside)
     return {item.name: item for item in found}
 
 

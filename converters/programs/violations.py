@@ -61,6 +61,8 @@ class Refusal:
     @staticmethod
     def of_error(fact: str, error: Exception, help: str = "") -> Refusal:
         """Show what was raised."""
+        if isinstance(error, OprepError):
+            return Refusal(fact, (error.message,), help)
         text = " ".join(str(error).split()) or type(error).__name__
         text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
         return Refusal(fact, (f"{type(error).__name__}: {text}",), help)
