@@ -14,7 +14,9 @@ import os
 import secrets
 import stat
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from oprep.opsets.errors import ExitCode, OprepError
 
 MAX_NAME = 255
 BUSY_SECONDS = 10.0
+MOST_BEHIND = 16
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -90,13 +93,13 @@ def stage(
             _refuse_full(folder, size)
         if mode is not None:
             os.fchmod(staged.descriptor, mode)
-        digest = hashlib.sha256()
-        for chunk in chunks:
-            digest.update(chunk)
-            _write(staged.descriptor, chunk)
-            staged.size += len(chunk)
-        os.fsync(staged.descriptor)
-        staged.sha256 = digest.hexdigest()
+        with _Hashing() as hashing:
+            for chunk in chunks:
+                hashing.add(chunk)
+                _write(staged.descriptor, chunk)
+                staged.size += len(chunk)
+            os.fsync(staged.descriptor)
+            staged.sha256 = hashing.hexdigest()
         if os.fstat(staged.descriptor).st_size != staged.size or (
             _digest(staged.descriptor) != staged.sha256
         ):
@@ -105,6 +108,31 @@ def stage(
         staged.discard()
         raise
     return staged
+
+
+class _Hashing:
+    """A hash of what is written, made by a thread beside the writing, some blocks behind it."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1)
+        self._under_way: deque[Future[None]] = deque()
+
+    def add(self, chunk: bytes) -> None:
+        self._under_way.append(self._pool.submit(self._digest.update, chunk))
+        if len(self._under_way) > MOST_BEHIND:
+            self._under_way.popleft().result()
+
+    def hexdigest(self) -> str:
+        while self._under_way:
+            self._under_way.popleft().result()
+        return self._digest.hexdigest()
+
+    def __enter__(self) -> _Hashing:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _create(folder: Path, owner: str, mode: int | None) -> Staged:

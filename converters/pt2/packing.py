@@ -2,7 +2,8 @@
 
 `torch.export.save` names the root folder after the file and lays memory addresses and paths of
 sources into the program. Here the root is fixed, entries are sorted and dated alike, data begin at
-multiples of 64, and the serialization id, the last entry, is made from the bytes before it.
+multiples of 64, and the serialization id, the last entry, is made from the headers before it, which
+hold the names, sizes and checksums of all entries.
 """
 
 from __future__ import annotations
@@ -137,9 +138,7 @@ def _written(parts: list[Part], offsets: list[int], end: int) -> Iterator[bytes]
         header = _local(part, at)
         digest.update(header)
         yield header
-        for block in part.blocks():
-            digest.update(block)
-            yield block
+        yield from part.blocks()
     number = int.from_bytes(digest.digest()) % 10**DIGITS
     identity = _held(IDENTITY, f"{number:0{DIGITS}}".encode())
     yield _local(identity, offsets[-1])
