@@ -47,7 +47,9 @@ def _known(value: Any) -> Any:
 
 
 def _fill(value: Any, count: int) -> Any:
-    """Write a number, or a list of one, as a list of `count`."""
+    """Write a number, or a list of one, as a list of `count`; None stays what it is."""
+    if value is None:
+        return None
     items = list(value) if isinstance(value, list | tuple) else [value]
     items = items * count if len(items) == 1 else items
     return items if len(items) == count else Unknown(f"{show(value)} has not {count} items")
@@ -111,6 +113,10 @@ def _moved(order: Sequence[int], which: int) -> Any:
     if len(moved) != 2:
         return Unknown(f"{show(order)} does not swap two axes")
     return moved[which]
+
+
+def _mirrored(rank: int) -> list[int]:
+    return list(range(rank))[::-1]
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -219,20 +225,19 @@ def _checked(function: Callable[..., Any]) -> Callable[[str, Sequence[object]], 
     return apply
 
 
+_OWN: Mapping[str, Callable[..., Any]] = {
+    "fill": _fill, "item": _item, "only": _only, "first": _first, "drop": _drop,
+    "last": _last, "given": _given, "halved": _halved, "padding_of": _padding,
+    "window": _window, "swapped": _swapped, "moved": _moved, "axis_of": _axis,
+    "onnx_pads": _onnx_pads, "torch_pads": _torch_pads, "trimmed": _trimmed,
+    "translated": _translated, "start_of": _start, "stop_of": _stop, "to_end": _to_end,
+    "flipped": _flipped, "sections": _sections, "parts": _parts, "count": _count,
+    "spatial": _spatial, "epsilon_of": _epsilon, "product": math.prod, "root": math.sqrt,
+    "int": int, "mirrored": _mirrored,
+}  # fmt: skip
+
 FUNCTIONS: Mapping[str, Callable[[str, Sequence[object]], object]] = {
     **BUILT_IN,
-    **{
-        name: _checked(function)
-        for name, function in {
-            "fill": _fill, "item": _item, "only": _only, "first": _first, "drop": _drop,
-            "last": _last, "given": _given, "halved": _halved, "padding_of": _padding,
-            "window": _window, "swapped": _swapped, "moved": _moved, "axis_of": _axis,
-            "onnx_pads": _onnx_pads, "torch_pads": _torch_pads, "trimmed": _trimmed,
-            "translated": _translated, "start_of": _start, "stop_of": _stop, "to_end": _to_end,
-            "flipped": _flipped, "sections": _sections, "parts": _parts, "count": _count,
-            "spatial": _spatial, "epsilon_of": _epsilon, "product": math.prod, "root": math.sqrt,
-            "int": int, "mirrored": lambda rank: list(range(rank))[::-1],
-        }.items()
-    },
-}  # fmt: skip
+    **{name: _checked(function) for name, function in _OWN.items()},
+}
 """What an expression of the vocabulary can call, beside what every condition can."""

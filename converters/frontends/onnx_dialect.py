@@ -114,9 +114,11 @@ def _form(
     inputs: list[InputWant] = []
     rest: Expression | None = None
     kinds = {item.name: item.kind for item in function.parameters}
-    for slot in form.inputs:
+    places = [item.name for item in formal.inputs] if formal is not None else []
+    free = {at for at, place in enumerate(places) if place in form.ignores}
+    for at, slot in enumerate(form.inputs):
         name = slot.parameter
-        if slot.value is not None or name in reads:
+        if slot.value is not None or name in reads or at in free:
             inputs.append(InputWant(Name("_"), True, ""))
             continue
         if name is None:
@@ -210,6 +212,7 @@ def _computed(form: OnnxForm, formal: Schema | None) -> tuple[tuple[str, Express
     places = [item.name for item in formal.inputs] if formal is not None else []
     named = [(slot.name, slot) for slot in form.attributes]
     named += list(zip(places, form.inputs, strict=False))
+    read |= set(form.ignores)
     return tuple(
         (name, slot.value) for name, slot in named if slot.value is not None and name not in read
     )

@@ -242,7 +242,8 @@ class Walk:
         known = Known(bound, self.caller.builder)
         for form in function.torch:
             assert form.equation is not None
-            if not form.emit or (form.when is not None and not holds(form.when, known)):
+            conditions = [item for item in (form.when, form.writes_when) if item is not None]
+            if not form.emit or not all(holds(item, known) for item in conditions):
                 continue
             try:
                 return shortened(folded(form.equation, known), bound)

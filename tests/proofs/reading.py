@@ -111,7 +111,9 @@ def same_call(case: Case, sample: Sample, match: dict[str, str]) -> bool:
     """Tell whether a call as it was matched gives what the model of a case gives."""
     feeds = {name: case.feeds[match.get(name, name)] for name in case.feeds}
     answer = torch_answer(case.function, sample, feeds)
-    return answer is not None and not any(map(close, answer, case.expected))
+    return answer is not None and not any(
+        close(one, other, 8.0) for one, other in zip(answer, case.expected, strict=True)
+    )
 
 
 def typed(model: bytes) -> onnx.ModelProto:
@@ -129,6 +131,8 @@ def altered(case: Case) -> Iterator[tuple[str, bytes]]:
     """Give the model of a case with one attribute of one node changed, for each of them."""
     model = onnx.load_from_string(case.model)
     for index, node in enumerate(model.graph.node):
+        if node.op_type == "Constant":
+            continue
         formal = schema(node.domain, node.op_type, case.opset)
         for name, info in formal.attributes.items() if formal is not None else ():
             held = next((item for item in node.attribute if item.name == name), None)

@@ -65,19 +65,20 @@ def agrees(results: Any, answer: list[Any]) -> bool:
 @in_child()
 def test_an_equation_says_in_torch_what_the_function_gives(name: str) -> None:
     import torch
-    from proofs.rows import arguments
+    from proofs.rows import arguments, call_of
 
     from oprep.converters.programs.builders import EagerBuilder
     from oprep.converters.programs.meaning import say
     from oprep.opsets.syntax import Name
     from oprep.opsets.vocabulary import vocabulary
-    from proofs.rows import call_of
 
     if name in NOT_WRITTEN:
         return
     wrong = []
     for sample, feeds, answer in prepared(name):
-        scope: dict[str, Any] = {key: torch.from_numpy(value.copy()) for key, value in feeds.items()}
+        scope: dict[str, Any] = {
+            key: torch.from_numpy(value.copy()) for key, value in feeds.items()
+        }
         scope |= {
             f"{key}_value": value
             for key, value in arguments(vocabulary()[name], sample).items()
@@ -144,28 +145,36 @@ def test_a_call_is_found_in_a_captured_program_and_no_other_is(name: str) -> Non
     wrong = []
     for number, (sample, feeds, _) in enumerate(samples):
         names = list(dict.fromkeys(feeds))
-        module = of(lambda m, *given, s=sample, n=names: called(name, s, dict(zip(n, given, strict=True))))
+        module = of(
+            lambda m, *given, s=sample, n=names: called(name, s, dict(zip(n, given, strict=True)))
+        )
         given = tuple(torch.from_numpy(feeds[key].copy()) for key in names)
         exported = torch.export.export(module, given)
-        placeholders = [
-            node.name for node in exported.graph.nodes if node.op == "placeholder"
-        ]
+        placeholders = [node.name for node in exported.graph.nodes if node.op == "placeholder"]
         for other_number, (other, other_feeds, answer) in enumerate(samples):
             if list(dict.fromkeys(other_feeds)) != names:
                 continue
             plan = ProgramConversion(
-                Program(exported, "model", "object", "export"), [rule_for(name, other, taker(len(answer)))]
+                Program(exported, "model", "object", "export"),
+                [rule_for(name, other, taker(len(answer)))],
             ).plan(explain=True)
             whole = [
-                match for match in plan.matches
+                match
+                for match in plan.matches
                 if {str(match.bound.get(key)) for key in names} <= {*placeholders, "None"}
             ]
-            if other_number == number and len(whole) != 1 and number not in FOUND_LESS.get(name, ()):
+            if (
+                other_number == number
+                and len(whole) != 1
+                and number not in FOUND_LESS.get(name, ())
+            ):
                 misses = [miss.reason for miss in plan.outcomes[0].misses[:2]]
                 graph = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
                 wrong.append(f"{name}({sample}): {len(whole)} matches in {graph}; {misses}")
-            if other_number != number and whole and not agrees(
-                [torch.from_numpy(item) for item in answer], samples[number][2]
+            if (
+                other_number != number
+                and whole
+                and not agrees([torch.from_numpy(item) for item in answer], samples[number][2])
             ):
                 wrong.append(f"{name}({other}) is found in {name}({sample})")
     assert not wrong, "\n".join(wrong[:4])[:2000]
