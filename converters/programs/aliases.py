@@ -6,7 +6,7 @@ quiet about stands in tables. Where it is not known whether memory is shared, it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +140,21 @@ class Aliases:
                     f"`{view.names[write.node]}` changes `{write.value}` in place between the"
                     " nodes of the match"
                 )
-            elif write.node > last:
-                reason = self._later(write, roots)
+            else:
+                reason = (
+                    self._later(write, roots) if write.node > last else self._again(write, roots)
+                )
                 if reason:
                     return reason
+        return ""
+
+    def _again(self, write: Write, roots: Sequence[str]) -> str:
+        """Judge a change before the match: the next call makes it again, and a result shows it."""
+        for root in roots:
+            memory = self.root(root)
+            if self.root(write.value) == memory and self._held(memory) and self._goes_out([root]):
+                if not self.view.replaced_by(write.value, root):
+                    return f"`{root}` is a view of `{write.value}`, which each call changes"
         return ""
 
     def _own(self, write: Write, inside: set[int], roots: Sequence[str]) -> str:
@@ -187,13 +198,30 @@ class Aliases:
                     )
         return ""
 
-    def changed_later(self, values: Sequence[str], node: int) -> str:
-        """Name the node after `node` that changes memory of one of the values; else nothing."""
-        wanted = {self.root(value) for value in values}
+    def changed_later(self, roots: Sequence[str], reads: Iterable[str], node: int) -> str:
+        """Name the node that changes what `roots` would share with `reads` from `node` on.
+
+        What the caller or the program holds is changed by the next call, too: an earlier change
+        counts where the result goes out.
+        """
+        wanted = {self.root(value) for value in (*roots, *reads)}
+        lasting = {self.root(value) for value in reads} if self._goes_out(roots) else set()
         for write in self.writes:
-            if write.node > node and self.root(write.value) in wanted:
+            root = self.root(write.value)
+            if root in wanted and (write.node > node or (root in lasting and self._held(root))):
                 return self.view.names[write.node]
         return ""
+
+    def _held(self, root: str) -> bool:
+        """Tell whether memory is there before and after a call: an input, buffer or parameter."""
+        return any(value not in self.view.region.producer for value in self.members[root])
+
+    def _goes_out(self, values: Iterable[str]) -> bool:
+        """Tell whether one of the values, or a view of it, is a result of the graph."""
+        results = self.view.region.results
+        return any(
+            value in results for name in values for value in self.members.get(self.root(name), ())
+        )
 
 
 def _converts(view: TorchView, node: int, key: str) -> bool:

@@ -16,6 +16,7 @@ from oprep.converters.plan import Candidate, Plan, make_plan
 from oprep.converters.programs.dialect import TorchDialect, bare_call, shares
 from oprep.converters.programs.graph import TorchGraph
 from oprep.converters.programs.modules import module_matches
+from oprep.converters.programs.placement import blocked
 from oprep.converters.programs.program import Program
 from oprep.converters.programs.replacement import Replacement
 from oprep.converters.programs.rewrite import rewrite
@@ -93,12 +94,11 @@ class ProgramConversion:
             reason = _fits_module(view, match)
             if reason:
                 return reason
-        reason = self.replacement(match.rule, match.order).prepare(match)
+        reason = self.replacement(match.rule, match.order).prepare(match) or blocked(match)
         if reason or not self._may_share(match.rule):
             return reason
-        values = [*match.roots, *match.reads]
-        later = view.aliases.changed_later(values, match.root)
-        return f"`{later}` changes what the replacement may share memory with" if later else ""
+        changed = view.aliases.changed_later(match.roots, match.reads, match.root)
+        return f"`{changed}` changes what the replacement may share memory with" if changed else ""
 
     def _may_share(self, rule: Rule) -> bool:
         """Tell whether what is put in may be a view of what it reads: custom ops never are."""

@@ -86,13 +86,12 @@ class TorchGraph:
     def tensor(self, name: str) -> torch.Tensor | None:
         """Give the tensor behind an input of the main graph that a caller cannot set."""
         kind, target = self.bound.get(name, ("", ""))
-        if kind in ("PARAMETER", "BUFFER"):
-            held = self.exported.state_dict.get(target)
-            held = self.exported.constants.get(target) if held is None else held
-        elif kind == "CONSTANT_TENSOR":
-            held = self.exported.constants.get(target)
-        else:
-            return None
+        return self.named(target) if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR") else None
+
+    def named(self, target: str) -> torch.Tensor | None:
+        """Give a tensor of the program by its name in the state dict or among the constants."""
+        held = self.exported.state_dict.get(target)
+        held = self.exported.constants.get(target) if held is None else held
         return held if isinstance(held, torch.Tensor) else None
 
 

@@ -93,13 +93,40 @@ def _bound(
         home = view.home(value)
         held = home is not None and home[0].parent is None
         target = view.owner.bound.get(home[1], ("", ""))[1] if held and home else ""
-        if target and target.startswith(f"{path}." if path else ""):
-            bound[target.removeprefix(f"{path}.")] = value
+        own = _own_name(view, path, target)
+        if own:
+            bound[own] = value
         elif not target:
             arguments.append(value)
     names = _parameters(kind) or _wanted(rule, bound)
     bound.update(zip(names, arguments, strict=False))
     return bound
+
+
+def _own_name(view: TorchView, path: str, target: str) -> str:
+    """Give a module's own name for a tensor of the program; empty where it has none.
+
+    A tensor that several modules share has several names, and a graph calls it by one of them.
+    """
+    prefix = f"{path}." if path else ""
+    if target.startswith(prefix):
+        return target.removeprefix(prefix)
+    tensor = view.owner.named(target)
+    same = [
+        name
+        for _, name in view.owner.bound.values()
+        if name.startswith(prefix) and tensor is not None and _tied(tensor, view.owner.named(name))
+    ]
+    last = prefix + target.rpartition(".")[2]
+    found = last if last in same else next(iter(same), prefix)
+    return found.removeprefix(prefix)
+
+
+def _tied(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Tell whether two names have one tensor behind them, or had before they were saved."""
+    if other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return one.data_ptr() == other.data_ptr() or (one.device.type != "meta" and one.equal(other))
 
 
 def _parameters(kind: str) -> list[str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from oprep.converters.graph import ABSENT, Absent, Attribute, Many, Plain, Several
 from oprep.converters.match import Match
+from oprep.opsets.expression import variables
+from oprep.opsets.syntax import Equation
 
 
 def place(match: Match) -> tuple[int, tuple[int, ...]]:
@@ -19,7 +22,7 @@ def place(match: Match) -> tuple[int, tuple[int, ...]]:
     if len(makers) == 1:
         return makers[0], ()
     inside = set(match.nodes)
-    least = max((region.producer.get(value, -1) for value in match.reads), default=-1)
+    least = max((region.producer.get(value, -1) for value in needed(match)), default=-1)
     readers = [
         user for value in match.roots for user in region.users.get(value, ()) if user not in inside
     ]
@@ -28,6 +31,22 @@ def place(match: Match) -> tuple[int, tuple[int, ...]]:
         return first, ()
     last = max(makers)
     return last, tuple(_readers(match, set(readers), inside, last))
+
+
+def needed(match: Match) -> frozenset[Any]:
+    """Give the values that a replacement reads; names that only the pattern gives are none."""
+    if not isinstance(match.prepared, Equation):
+        return match.reads
+    found: list[Any] = []
+    for name in variables(match.prepared):
+        value = match.bound.get(name, ABSENT)
+        if isinstance(value, Many):
+            found += value.values
+        elif isinstance(value, Several):
+            found += value.items
+        elif not isinstance(value, Attribute | Absent):
+            found.append(value)
+    return frozenset(item for item in found if item and not isinstance(item, Plain))
 
 
 def _readers(match: Match, start: set[int], inside: set[int], last: int) -> Iterable[int]:
@@ -55,7 +74,10 @@ def _listed(value: Any) -> bool:
 
 
 def blocked(match: Match) -> str:
-    """Say why the nodes that a replacement would move must stay where they are; else nothing."""
+    """Say why a replacement has no place in the order of the nodes; else nothing."""
+    own = [value for value in match.roots if value in needed(match)]
+    if own:
+        return f"`with` reads `{match.view.value_name(own[0])}`, which it replaces"
     _, moved = place(match)
     if not moved:
         return ""

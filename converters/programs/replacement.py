@@ -23,7 +23,14 @@ from oprep.converters.programs.layout import key_of
 from oprep.converters.programs.meaning import Known, Walk
 from oprep.converters.programs.overloads import slots_of
 from oprep.opsets.errors import ExitCode, OprepError
-from oprep.opsets.expression import UNKNOWN, evaluate, explain, format_expression, walk
+from oprep.opsets.expression import (
+    UNKNOWN,
+    evaluate,
+    explain,
+    format_expression,
+    variables,
+    walk,
+)
 from oprep.opsets.rule import BareOp, CustomOp, Rule
 from oprep.opsets.syntax import Call, Equation, Expression, ListOf, Literal, Maybe, Name, Rest
 
@@ -59,6 +66,7 @@ class Replacement:
             else:
                 equation = target
                 self._all_passed(match)
+                self._all_bound(equation, match)
             for call in calls_of(equation):
                 self._can_be_made(call, equation, match)
         except Refused as refused:
@@ -112,6 +120,13 @@ class Replacement:
             names = ", ".join(f"`{name}`" for name in captured.value)
             text = f"the op has {names}, which `with` does not pass on; write the bare op there"
             raise Refused(text)
+
+    def _all_bound(self, equation: Equation, match: Match) -> None:
+        """Refuse a name that the call of a module does not have; equations are checked before."""
+        for name in variables(equation):
+            if name not in match.bound:
+                known = ", ".join(f"`{item}`" for item in match.bound)
+                raise Refused(f"`{name}` is nothing that the module reads; it reads {known}")
 
     def _can_be_made(self, call: Call, equation: Equation, match: Match) -> None:
         """Refuse a call of an op that is not there, that takes something else, or is unknown."""
