@@ -21,9 +21,18 @@ def weight(
     name: str, *shape: int, scale: float = 0.5, middle: float = 0.0, dtype: type = np.float32
 ) -> TensorProto:
     """Draw a tensor from [middle - scale, middle + scale), seeded by its name."""
+    return numpy_helper.from_array(
+        drawn(name, *shape, scale=scale, middle=middle, dtype=dtype), name
+    )
+
+
+def drawn(
+    name: str, *shape: int, scale: float = 0.5, middle: float = 0.0, dtype: type = np.float32
+) -> np.ndarray:
+    """Draw an array from [middle - scale, middle + scale), seeded by its name."""
     draw = Random(name)
     numbers = [middle + (draw.random() * 2 - 1) * scale for _ in range(math.prod(shape))]
-    return numpy_helper.from_array(np.array(numbers, dtype).reshape(shape), name)
+    return np.array(numbers, dtype).reshape(shape)
 
 
 def from_text(text: str, *weights: TensorProto) -> onnx.ModelProto:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from building import from_text, weight
+import torch
+from building import drawn, from_text, weight
 from encoder import encoder
+from mlp import Mlp, build, example_inputs
 from onnx import ModelProto, external_data_helper, numpy_helper
+from safetensors.torch import save_file
 
 GELU_CONSTANTS = "float half = {0.5}, float one = {1.0}, float root = {1.4142135}"
 
@@ -254,6 +257,24 @@ def legacy() -> ModelProto:
     )
 
 
+def torch_mlp() -> Mlp:
+    """Build the PyTorch model of mlp.py with weights that no version of torch changes."""
+    module = build()
+    with torch.no_grad():
+        for name, value in module.named_parameters():
+            value.copy_(torch.from_numpy(drawn(name, *value.shape, scale=value.shape[-1] ** -0.5)))
+    return module
+
+
+def exported(module: Mlp) -> torch.export.ExportedProgram:
+    """Export it with a free batch size; where a line of code lies is left out."""
+    batch = torch.export.Dim("batch", min=1, max=1024)
+    program = torch.export.export(module, example_inputs(), dynamic_shapes={"x": {0: batch}})
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    return program
+
+
 MODELS = {
     "encoder.onnx": encoder,
     "branches.onnx": branches,
@@ -267,12 +288,15 @@ MODELS = {
 
 
 def main(folder: Path) -> None:
-    """Write every sample model below `folder`."""
-    for name, build in MODELS.items():
+    """Write every sample model below `folder`, and the weights of the PyTorch one."""
+    for name, built in MODELS.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         (path.parent / f"{path.name}.data").unlink(missing_ok=True)
-        onnx.save(build(), path)
+        onnx.save(built(), path)
+    module = torch_mlp()
+    save_file(module.state_dict(), folder / "mlp.safetensors")
+    torch.export.save(exported(module), folder / "mlp.pt2")
 
 
 if __name__ == "__main__":

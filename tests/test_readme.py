@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+PYTORCH = ROOT / "docs" / "pytorch.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -68,6 +69,17 @@ def oprep(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
 def masked(text: str) -> str:
     """Hide what depends on the processor: measured errors, and hashes over library versions."""
     text = re.sub(r"\d\.\de[-+]\d\d", "N", text)
@@ -85,11 +97,41 @@ def test_both_set_up_commands_are_one_line_each_as_the_ci_script_expects_them():
 
 
 def test_the_first_example_is_true(folder, same):
-    (words,) = commands("sh")
+    words = next(commands("sh"))
     done = oprep(folder, *words)
     assert (done.returncode, done.stdout) == (0, "")
     same(0, done.stderr)
     assert (folder / "encoder.acme.onnx").is_file()
+
+
+@pytest.fixture(scope="module")
+def pytorch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Run the page on PyTorch from its first block to its last; give what its commands printed."""
+    folder = tmp_path_factory.mktemp("pytorch")
+    shutil.copytree(ROOT / "sample_models", folder / "sample_models")
+    printed = {}
+    text = PYTORCH.read_text(encoding="utf-8")
+    for kind, block in re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.M | re.S):
+        for line in block.splitlines() if kind == "sh" else [""]:
+            words = shlex.split(line)[1:]
+            done = oprep(folder, *words) if words else python(folder, block)
+            assert done.returncode == 0, f"{line or block}\n{done.stderr}"
+            printed[line] = done.stderr
+    return printed
+
+
+def test_the_page_on_pytorch_is_true(pytorch):
+    assert len(pytorch) > 3
+
+
+def test_the_pytorch_example_is_true(pytorch, same):
+    _, words = commands("sh")
+    same(1, pytorch[shlex.join(["oprep", *words])])
+
+
+def test_the_rule_file_of_the_page_on_pytorch_is_the_sample():
+    sample = (ROOT / "sample_models" / "rules" / "swish.toml").read_text()
+    assert blocks("toml", PYTORCH)[0] == sample.split("\n", 1)[1]
 
 
 def test_the_first_rule_file_is_the_sample():
@@ -97,7 +139,7 @@ def test_the_first_rule_file_is_the_sample():
 
 
 def test_the_help_text_is_that_of_the_program(folder, same):
-    same(1, oprep(folder, "convert", "--help").stdout)
+    same(2, oprep(folder, "convert", "--help").stdout)
 
 
 def test_the_pipeline_step_runs(folder):
@@ -110,15 +152,14 @@ def test_the_pipeline_step_runs(folder):
     assert {path.name for path in folder.glob("oprep.*")} == {"oprep.xml", "oprep.json"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != PYTORCH], ids=lambda page: page.name
+)
 def test_python_examples_are_true(page, folder):
     for name in ("encoder.onnx", "gelu.toml"):
         shutil.copy(folder / "sample_models" / name, folder)
     for code in blocks("python", page):
-        words = [sys.executable, "-c", code]
-        done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-        )
+        done = python(folder, code)
         assert done.returncode == 0, done.stderr
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_models"
 
 
+FORMS = ("*.onnx", "*.onnx.data", "*.pt2", "*.safetensors")
+
+
 def files(folder: Path) -> dict[str, bytes]:
-    found = sorted(folder.rglob("*.onnx")) + sorted(folder.rglob("*.onnx.data"))
+    found = [path for form in FORMS for path in sorted(folder.rglob(form))]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
@@ -25,7 +28,8 @@ def test_the_sample_models_are_small() -> None:
 
 def test_readme_names_every_model_and_rule_file() -> None:
     readme = (SAMPLES / "README.md").read_text()
-    paths = [*SAMPLES.rglob("*.onnx"), *SAMPLES.rglob("*.toml")]
+    forms = ("*.onnx", "*.toml", "*.pt2", "*.safetensors", "mlp.py", "swish.py")
+    paths = [path for form in forms for path in SAMPLES.rglob(form)]
     missing = [
         path.name for path in paths if f"`{path.relative_to(SAMPLES).as_posix()}`" not in readme
     ]
