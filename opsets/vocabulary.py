@@ -219,7 +219,7 @@ def _value(text: str) -> object:
 def _form(row: Mapping[str, Any], parameters: tuple[Parameter, ...], where: Source) -> OnnxForm:
     fields = dict(row)
     equation = fields.pop("equation", None)
-    conditions = {
+    conditions: dict[str, Any] = {
         key: parse_condition(fields.pop(key), where)
         for key in ("when", "writes_when", "each")
         if key in fields
