@@ -9,9 +9,8 @@ from typing import Any
 
 HEAD = """# The vocabulary
 
-Written from `opsets/vocabulary.toml`; `pytest tests/opsets/test_vocabulary_page.py
---refresh-golden` writes it anew. {count} functions, each tried by the tests in ONNX Runtime and in
-torch.
+Written from `opsets/vocabulary.toml` by `tests/opsets/test_vocabulary_page.py`, which also compares
+the two. {count} functions, each tried by the tests in ONNX Runtime and in torch.
 
 A function has the signature and the defaults of the torch function of its name. It stands for the
 overloads of torch that are listed, with their in-place and `out=` forms, and for the ONNX forms,
