@@ -123,6 +123,12 @@ def floating(state: State) -> str:
     nothing else, or the dtype of what it makes. `state.integers` is set where it has another.
     """
     for tree in state.trees:
+        if state.view.promotes:
+            for node in tree.nodes:
+                reason = _floating_value(state, state.outputs[node][0])
+                if reason:
+                    return reason
+            continue
         constant = next((item for item in tree.constants if item[0].dtype != WEAK), None)
         weak = constant is None and bool(tree.constants)
         if constant is not None:

@@ -137,6 +137,9 @@ class View(Protocol):
     simple: Mapping[str, int]
     """Of these, ops of two inputs: to the exponent or sign of the second; the first has 1."""
 
+    promotes: bool
+    """Whether operands of several dtypes may meet, so that a part of a sum may be an integer."""
+
     @property
     def constant_values(self) -> set[Value] | None:
         """All values made of constants alone; None where outer regions have to be asked, too."""

@@ -62,6 +62,7 @@ class OnnxView:
 
     arithmetic: Mapping[str, str] = ARITHMETIC
     simple: Mapping[str, int] = SIMPLE
+    promotes = False
 
     def __init__(
         self,

@@ -85,8 +85,10 @@ class Aliases:
                             self._join(value, result)
         base = layout.key.partition(".")[0]
         if base in PASSES_THROUGH and not view.random(node):
-            for value in view.region.inputs[node][:1]:
-                self._join(value, outputs[0])
+            for argument in given.values():
+                for value in self._values(argument):
+                    for result in outputs:
+                        self._join(value, result)
         if layout.key in NEUTRAL:
             return
         for formal in layout.formals:

@@ -16,6 +16,8 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.utils._pytree import tree_map
 
+from oprep.converters.programs.casting import Casts, entered
+
 
 def sizes_of_one_are_like_others() -> AbstractContextManager[Any]:
     """Let torch decide questions such as `size == 1` of a free dim in general, not by its hint.
@@ -63,7 +65,7 @@ class FxBuilder:
 
     A node's value is found by running its op, and nothing else, under the graph's own fake mode;
     an op that would narrow the sizes which the program takes fails. `failed` makes the error that
-    names the site. `made` are the new nodes.
+    names the site. `made` are the new nodes, `casts` the autocast around the graph.
     """
 
     graph: Graph
@@ -72,6 +74,7 @@ class FxBuilder:
     meta: Mapping[str, Any] = field(default_factory=dict)
     failed: Callable[[OpOverload, Exception], Exception] = lambda overload, error: error
     made: list[Node] = field(default_factory=list)
+    casts: Casts = ()
 
     def call(
         self, overload: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
@@ -116,7 +119,8 @@ class FxBuilder:
                 return overload(*values[0], **values[1])
             env = self.mode.shape_env
             fixed = nullcontext() if env is None else env.error_on_new_guards()
-            with self.mode, torch.no_grad(), fixed, sizes_of_one_are_like_others():
+            general = sizes_of_one_are_like_others()
+            with self.mode, torch.no_grad(), fixed, general, entered(self.casts):
                 result = overload(*values[0], **values[1])
             if env is not None:
                 found = compute_unbacked_bindings(env, result)

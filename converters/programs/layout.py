@@ -7,7 +7,7 @@ one; where an op takes several lists, each is one value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,9 +27,17 @@ the native implementations: they update the running statistics in training)."""
 
 PASSES_THROUGH = frozenset({
     "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout",
-    "aten::lift_fresh", "aten::pad",
+    "aten::lift_fresh", "aten::pad", "aten::type_as", "aten::sum_to_size", "aten::conj_physical",
+    "aten::einsum", "aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d",
+    "aten::unsafe_chunk", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
+    "aten::_unsafe_view", "aten::cartesian_prod", "aten::meshgrid", "aten::broadcast_tensors",
+    "aten::align_tensors", "aten::chain_matmul", "aten::channel_shuffle", "aten::pixel_shuffle",
+    "aten::pixel_unshuffle", "aten::_cast_Byte", "aten::_cast_Char", "aten::_cast_Double",
+    "aten::_cast_Float", "aten::_cast_Half", "aten::_cast_Int", "aten::_cast_Long",
+    "aten::_cast_Short", "aten::_pack_sequence", "aten::_saturate_weight_to_fp16", "aten::_to_cpu",
+    "aten::data", "aten::lift", "aten::flatten_dense_tensors",
 })  # fmt: skip
-"""Ops that may give their input itself, without saying so in their schema."""
+"""Ops that may give an input itself or a view of it, without saying so in their schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ def layout_of(op: torch._ops.OpOverload) -> Layout:
     spread = lists[0].name if len(lists) == 1 else ""
     row = [item for item in formals if item.kind != PLAIN and item.name != spread]
     row += [item for item in formals if item.name == spread and spread]
-    results = tuple(_aliases(item) for item in schema.returns)
+    results = tuple(_aliases(item) or _in_list(item, schema.arguments) for item in schema.returns)
     random = torch.Tag.nondeterministic_seeded in op.tags
     return Layout(key_of(op), formals, tuple(row), spread, results, random)
 
@@ -116,6 +124,14 @@ def _formal(argument: Any) -> Formal:
 def _aliases(item: Any) -> frozenset[str]:
     info = item.alias_info
     return frozenset() if info is None else frozenset(info.before_set) | frozenset(info.after_set)
+
+
+def _in_list(result: Any, arguments: Sequence[Any]) -> frozenset[str]:
+    """Give the sets that a list of views shares: `Tensor(a -> *)` says so, the list does not."""
+    if str(result.type) != "List[Tensor]":
+        return frozenset()
+    spread = [item for item in arguments if item.alias_info and "*" in item.alias_info.after_set]
+    return frozenset(name for item in spread for name in item.alias_info.before_set)
 
 
 def named_arguments(layout: Layout, node: torch.fx.Node) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oprep.converters.programs.builders import sizes_of_one_are_like_others
+from oprep.converters.programs.casting import Casts, casts_of, entered
 from oprep.converters.programs.copying import fake_mode
 from oprep.converters.programs.declared import difference
 
@@ -35,10 +36,11 @@ def propagate_all(exported: ExportedProgram) -> list[Difference]:
     """
     found: list[Difference] = []
     mode = fake_mode(exported.graph_module)
+    casts = casts_of(exported.graph_module)
     for label, module in _graphs(exported.graph_module, ""):
         for node in module.graph.nodes:
             if isinstance(node.target, torch._ops.OpOverload) and "val" in node.meta:
-                found += _differences(label, node, mode)
+                found += _differences(label, node, mode, casts[id(module.graph)])
     return found
 
 
@@ -49,7 +51,7 @@ def _graphs(module: GraphModule, label: str) -> Iterator[tuple[str, GraphModule]
             yield from _graphs(child, f"{label}{name}: ")
 
 
-def _differences(label: str, node: Node, mode: Any) -> Iterator[Difference]:
+def _differences(label: str, node: Node, mode: Any, casts: Casts) -> Iterator[Difference]:
     overload: Any = node.target
     name = f"{label}{node.name}"
     env = getattr(mode, "shape_env", None)
@@ -58,7 +60,8 @@ def _differences(label: str, node: Node, mode: Any) -> Iterator[Difference]:
         fresh = nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
         guarded = nullcontext() if env is None else env.error_on_new_guards()
         general = sizes_of_one_are_like_others()
-        with mode or nullcontext(), torch.no_grad(), fresh, guarded, general:
+        around = entered(casts)
+        with mode or nullcontext(), torch.no_grad(), fresh, guarded, general, around:
             result = overload(*args, **kwargs)
     except Exception as error:  # whatever the fake implementation raises is the finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

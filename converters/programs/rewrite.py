@@ -19,11 +19,13 @@ from torch.fx.experimental.symbolic_shapes import _ShapeEnvGuardError
 
 from oprep.converters.match import Match
 from oprep.converters.programs.builders import FxBuilder
+from oprep.converters.programs.casting import Casts, casts_of
 from oprep.converters.programs.copying import Copied, rename
 from oprep.converters.programs.declared import difference
 from oprep.converters.programs.layout import key_of, layout_of, named_arguments
 from oprep.converters.programs.placement import place
 from oprep.converters.programs.replacement import Replacement
+from oprep.converters.programs.view import TorchView
 from oprep.opsets.errors import ExitCode, OprepError
 
 if TYPE_CHECKING:
@@ -51,14 +53,18 @@ def rewrite(
     for match in matches:
         by_path.setdefault(match.view.region.path, []).append(match)
     kept = _named_by_calls(exported)
+    casts = casts_of(exported.graph_module)
     done: set[int] = set()
     for path, own in by_path.items():
         if id(copied.graphs[path]) in done:
             continue  # one graph under two names
         done.add(id(copied.graphs[path]))
+        view = own[0].view
+        assert isinstance(view, TorchView)
         region = _Region(
-            copied.graphs[path], own[0].view, copied, kept if not path else frozenset()
-        )
+            copied.graphs[path], view, copied, kept if not path else frozenset(),
+            casts[id(view.graph_module.graph)],
+        )  # fmt: skip
         seen: set[Any] = set()
         for match in sorted(own, key=lambda item: place(item)[0]):
             if match.roots not in seen:  # a graph that is called twice is one graph
@@ -87,6 +93,7 @@ class _Region:
     view: Any
     copied: Copied
     kept: frozenset[str]
+    casts: Casts
     current: dict[str, Node] = field(init=False)
     order: dict[Node, float] = field(init=False)
     renamed: list[tuple[Node, str]] = field(default_factory=list)
@@ -123,6 +130,7 @@ class _Region:
             self.copied.mode,
             {key: item for key, item in origin.items() if key not in OF_ITS_OWN},
             _Failed(match, replacement),
+            casts=self.casts,
         )
         results = replacement.emit(match, builder, self.node)
         for node in builder.made:

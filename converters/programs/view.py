@@ -49,6 +49,7 @@ class TorchView:
 
     arithmetic: Mapping[str, str] = ARITHMETIC
     simple: Mapping[str, int] = {}
+    promotes = True
     constant_values: set[Any] | None = None
 
     def __init__(
