@@ -6,7 +6,7 @@ Matchers are closures in continuation-passing style: `matcher(state, value, then
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from oprep.converters.graph import Constant, View
@@ -98,6 +98,17 @@ class Reasons:
         if reached > self.best:
             self.best, self.text = reached, text
         return False
+
+
+def shown_ops(ops: Iterable[str]) -> list[str]:
+    """Name ops for a message: overloads, forms in place and `out=` forms of one op are one."""
+    found: dict[str, None] = {}
+    for op in sorted(ops):
+        domain, colons, name = op.rpartition("::")
+        torch = bool(colons) and "." not in domain
+        base = name.partition(".")[0].removesuffix("_") if torch else name
+        found[f"`{domain}{colons}{base}`"] = None
+    return list(found)
 
 
 def show(value: Any) -> str:
