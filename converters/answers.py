@@ -10,6 +10,8 @@ from oprep.converters.exchange import Ended
 from oprep.opsets.errors import ExitCode, OprepError
 
 REFUSED = "oprep refused"
+CODE = "the code of "
+"""What a task says it began while it runs code that a rule file names."""
 Task: TypeAlias = Callable[[Mapping[str, Any], Callable[[str], None]], Any]
 
 STEPS = {"crashed": "crashed", "timed out": "did not end in time", "memory": "needs more memory"}
@@ -48,8 +50,8 @@ def from_plain(data: Mapping[str, Any]) -> OprepError:
 def answer(ended: Ended, model: str) -> Any:
     """Give what a task answered; raise what it refused, or what became of it instead.
 
-    A limit is exit 9, a crash of the framework while it read the model exit 3; an exception that
-    nobody expected is a bug (exit 1).
+    A limit is exit 9, a crash of the framework while it read the model exit 3, one of a rule
+    file's code exit 5; an exception that nobody expected is a bug (exit 1).
     """
     if ended.outcome == "ok":
         value = ended.value
@@ -60,11 +62,11 @@ def answer(ended: Ended, model: str) -> Any:
         bug = RuntimeError(f"{ended.error}, while {ended.began or 'starting'}")
         bug.add_note(ended.trace)
         raise bug
+    began = ended.began or "loading the model"
+    help = "" if ended.outcome == "crashed" else "give it more with `--timeout SECONDS`"
     code = ExitCode.MODEL if ended.outcome == "crashed" else ExitCode.LIMIT
-    raise OprepError(
-        f"{ended.began or 'loading the model'} {STEPS[ended.outcome]}",
-        model,
-        (ended.error,),
-        "" if ended.outcome == "crashed" else "give it more with `--timeout SECONDS`",
-        code,
-    )
+    if began.startswith(CODE):
+        model, began = began.removeprefix(CODE).strip("`"), f"running {began}"
+        help = "correct the file" if ended.outcome == "crashed" else help
+        code = ExitCode.RULES if ended.outcome == "crashed" else code
+    raise OprepError(f"{began} {STEPS[ended.outcome]}", model, (ended.error,), help, code)

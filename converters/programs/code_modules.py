@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from types import ModuleType
 
 from oprep.opsets.errors import ExitCode, OprepError
+from oprep.opsets.rp.messages import FILE
 
 
 class _Bytes(SourceLoader):
@@ -41,13 +42,14 @@ def run_code(name: str, data: bytes, where: str) -> ModuleType:
     spec = ModuleSpec(module_name, loader, origin=name)
     spec.has_location = True
     module = module_from_spec(spec)
+    setattr(module, FILE, name)
     sys.modules[module_name] = module
     try:
         loader.exec_module(module)
     except OprepError:
         del sys.modules[module_name]
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         line = _line(error, name)
         raise OprepError(
@@ -60,7 +62,7 @@ def run_code(name: str, data: bytes, where: str) -> ModuleType:
     return module
 
 
-def _line(error: Exception, name: str) -> int:
+def _line(error: BaseException, name: str) -> int:
     """Find the last line of the file that was running."""
     if isinstance(error, SyntaxError) and error.filename == name:
         return error.lineno or 0

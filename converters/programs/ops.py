@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import new_class
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from oprep.converters.answers import CODE
 from oprep.converters.libraries import load_library, load_probed
 from oprep.converters.programs.bodies import body_of, schema_of
 from oprep.converters.programs.code_modules import run_code
@@ -46,12 +47,16 @@ class Installed:
 
 
 def install(
-    ops: Sequence[CustomOp], sources: Mapping[str, bytes], folder: Path | None = None
+    ops: Sequence[CustomOp],
+    sources: Mapping[str, bytes],
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Installed:
     """Register every op of a rule file that has a name in torch and a meaning.
 
     `sources` has the bytes of the files that the ops name, by the name as it is written there.
-    `folder` holds private copies of the libraries among them, under the same names.
+    `folder` holds private copies of the libraries among them, under the same names. `say` hears
+    whose code runs now, should the process not come back from it.
     Raise OprepError: exit RULES for code that does not run or register what it should, exit
     VERIFICATION for an op that breaks its contract.
     """
@@ -67,6 +72,9 @@ def install(
                 f"`kernel` of `{op.name}` is not built for PyTorch programs"
                 + (f", {instead} used" if known else "")
             )
+        code = op.python or op.torch_library
+        if code:
+            say(f"{CODE}`{code}`")
         definition = _make(op, sources, folder)
         if definition is None:
             installed.notes.append(
@@ -132,8 +140,21 @@ def make_python(op: CustomOp, file: str, cls: str, data: bytes) -> Definition:
                 "correct the name, or the class",
                 ExitCode.RULES,
             )
+        if found.forward is torch.autograd.Function.forward:
+            raise OprepError(
+                f"`{cls}` of `{file}` has no `forward`",
+                where,
+                (),
+                "write `forward(ctx, …)` as a static method",
+                ExitCode.RULES,
+            )
         words = {"schema": schema_of(op)} if op.has_signature else {}
-        register_autograd(op.name, found, **words)
+        try:
+            register_autograd(op.name, found, **words)
+        except OprepError as error:
+            usage = error.exit_code is ExitCode.USAGE
+            code = ExitCode.RULES if usage else error.exit_code
+            raise OprepError(error.message, where, error.notes, error.help, code) from error
     elif packet(*_split(op.name)) is None:
         raise OprepError(
             f"`{file}` was run and did not register `{op.name}`",

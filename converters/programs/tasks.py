@@ -46,7 +46,7 @@ def open_model(payload: Payload, say: Say) -> dict[str, Any]:
     say("registering the custom ops")
     known = registered(payload)
     folder = Path(payload["folder"]) if payload["folder"] else None
-    installed = _installed(opsets, payload["code"], folder)
+    installed = _installed(opsets, payload["code"], folder, say)
     given = payload["model"]
     source = Source.of(given) if isinstance(given, Mapping) else given
     name = source.name if isinstance(source, Source) else type(source).__name__
@@ -125,7 +125,7 @@ def register_ops(payload: Payload, say: Say) -> dict[str, Any]:
     say("registering the custom ops")
     registered(payload)
     folder = Path(payload["folder"]) if payload["folder"] else None
-    _installed([_opset(item) for item in payload["opsets"]], payload["code"], folder)
+    _installed([_opset(item) for item in payload["opsets"]], payload["code"], folder, say)
     return {}
 
 
@@ -163,7 +163,8 @@ def artifact(payload: Payload, say: Say) -> ExportedProgram:
     """Load an archive, its ops registered as the rules have them and as it says itself."""
     opsets = [_opset(item) for item in payload["opsets"]]
     folder = Path(payload["folder"]) if payload["folder"] else None
-    _installed(opsets, payload["code"], folder)
+    _installed(opsets, payload["code"], folder, say)
+    say("loading the program")
     registered(payload)
     return loaded(payload["name"], received(payload["archive"]))
 
@@ -216,10 +217,10 @@ def _opset(item: Any) -> Opset:
 
 
 def _installed(
-    opsets: Sequence[Opset], code: Sequence[Mapping[str, Any]], folder: Path | None
+    opsets: Sequence[Opset], code: Sequence[Mapping[str, Any]], folder: Path | None, say: Say
 ) -> list[Installed]:
     found = []
     for opset in opsets:
         files = {item["name"]: item["data"] for item in code if item["opset"] == opset.name}
-        found.append(install(opset.ops, files, folder / opset.name if folder else None))
+        found.append(install(opset.ops, files, folder / opset.name if folder else None, say))
     return found

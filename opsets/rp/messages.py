@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from oprep.opsets.errors import ExitCode, OprepError
+
+FILE = "__oprep_file__"
+"""The attribute in which a module of a rule file's code keeps the name of its file."""
 
 
 def misused(
@@ -20,5 +25,6 @@ def broken(
 
 
 def qualified(cls: type) -> str:
-    """Name a class as messages do: module and class, without a path."""
-    return f"{cls.__module__}.{cls.__qualname__}"
+    """Name a class as messages do: module and class, or the rule's file and class."""
+    file = getattr(sys.modules.get(cls.__module__), FILE, "")
+    return f"{file}:{cls.__qualname__}" if file else f"{cls.__module__}.{cls.__qualname__}"
