@@ -80,7 +80,7 @@ PLANTED: dict[str, tuple[list[tuple[str, int, int]], dict[str, str], str, str]] 
         "",
     ),
     "a reader that moves behind a change": (
-        [("clone", 1, 0), ("relu", 3, 0), ("add", 0, 1), ("double_", 2, 0), ("half", 4, 0),
+        [("clone", 1, 0), ("relu", 3, 0), ("add", 0, 1), ("double_", 2, 0), ("half", 6, 0),
          ("sigmoid", 0, 0)],
         {"two roots": ""},
         "blocked",
