@@ -97,6 +97,7 @@ class _Family:
             for variant in variants(self.overload):
                 for key in keys:
                     self._override(variant, key)
+        self._look_up_anew()
 
     def _override(self, variant: Variant, key: str) -> None:
         try:
@@ -124,6 +125,12 @@ class _Family:
         if not self.active and self.library is not None:
             self.library._destroy()
             self.library = None
+            self._look_up_anew()
+
+    def _look_up_anew(self) -> None:
+        """Let torch forget which kernel it chose: a compiler that saw the op once looks no more."""
+        for variant in variants(self.overload):
+            variant.overload._dispatch_cache.clear()
 
 
 def _accelerator() -> tuple[str, ...]:
