@@ -16,6 +16,8 @@ from oprep.converters.pt2.entries import DEFLATED, STORED, Entry, refused
 from oprep.converters.reading import Readable
 
 LOCAL = struct.Struct("<4s5H3L2H")
+NEWEST_NEEDED = 63
+"""The newest version of the zip format that there is, in tenths."""
 CENTRAL = struct.Struct("<4s6H3L5H2L")
 END = struct.Struct("<4s4H2LH")
 END64 = struct.Struct("<4sQ2H2L4Q")
@@ -92,7 +94,9 @@ def _central(data: bytes, count: int) -> list[tuple[str, tuple[int, ...]]]:
         fields = CENTRAL.unpack_from(data, at)
         if fields[0] != b"PK\x01\x02":
             raise Damaged("the directory is damaged")
-        _, _, _, flags, method, _, _, crc, packed, size, *lengths, _, _, header = fields
+        _, _, needed, flags, method, _, _, crc, packed, size, *lengths, _, _, header = fields
+        if needed & 0xFF > NEWEST_NEEDED:
+            raise Damaged(f"an entry needs version {(needed & 0xFF) / 10:.1f} of the zip format")
         n, x, c, disk = lengths[:4]
         at += CENTRAL.size
         raw, extra = data[at : at + n], data[at + n : at + n + x]

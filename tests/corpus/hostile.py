@@ -250,7 +250,8 @@ NAMES: Sequence[Hostile] = (
 PICKLE = Hostile(
     "pickle",
     raw(pickle.dumps({"x": os.getcwd})),
-    ("pickle", "code", "format"),
+    ("pickle", "code", "getcwd"),
+    exit_code=7,
 )
 
 ONE_FILE: Sequence[Hostile] = (*READING, *GRAPHS, *SIZES, *NAMES, PICKLE)
