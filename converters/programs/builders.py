@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,16 +19,22 @@ from torch.utils._pytree import tree_map
 from oprep.converters.programs.casting import Casts, entered
 
 
-def sizes_of_one_are_like_others() -> AbstractContextManager[Any]:
+@contextmanager
+def sizes_of_one_are_like_others(mode: FakeTensorMode | None) -> Iterator[None]:
     """Let torch decide questions such as `size == 1` of a free dim in general, not by its hint.
 
     Broadcasting asks them of every dim whose range begins at 1; answered by the hint they look like
-    a narrowing of that range.
+    a narrowing of that range. So they do where torch tries what it would take from its cache.
     """
-    patched: AbstractContextManager[Any] = _config.patch(  # type: ignore[attr-defined]
-        backed_size_oblivious=True
-    )
-    return patched
+    kept = mode is not None and mode.cache_enabled
+    with _config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+        if mode is not None:
+            mode.cache_enabled = False
+        try:
+            yield
+        finally:
+            if mode is not None:
+                mode.cache_enabled = kept
 
 
 class Builder(Protocol):
@@ -119,7 +125,7 @@ class FxBuilder:
                 return overload(*values[0], **values[1])
             env = self.mode.shape_env
             fixed = nullcontext() if env is None else env.error_on_new_guards()
-            general = sizes_of_one_are_like_others()
+            general = sizes_of_one_are_like_others(self.mode)
             with self.mode, torch.no_grad(), fixed, general, entered(self.casts):
                 result = overload(*values[0], **values[1])
             if env is not None:

@@ -59,7 +59,7 @@ def _differences(label: str, node: Node, mode: Any, casts: Casts) -> Iterator[Di
     try:
         fresh = nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
         guarded = nullcontext() if env is None else env.error_on_new_guards()
-        general = sizes_of_one_are_like_others()
+        general = sizes_of_one_are_like_others(mode)
         around = entered(casts)
         with mode or nullcontext(), torch.no_grad(), fresh, guarded, general, around:
             result = overload(*args, **kwargs)

@@ -196,3 +196,17 @@ def test_a_sub_tensor_written_to_keeps_the_whole_in_step():
     exported = captured(of(forward), (torch.randn(3, 4),))
     text = rule("relu(x)", "where(x > 0, x, 0)")
     assert_same(exported, rewritten(exported, text, 1), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("least", [0, 1])
+@in_child()
+def test_a_loaded_program_with_sizes_of_one_takes_views_of_other_strides(least):
+    import torch
+
+    dims = ({0: torch.export.Dim("rows", min=least, max=64)},)
+    exported = captured(
+        of(lambda m, x: torch.relu(x).t()), (torch.randn(3, 8),), dynamic_shapes=(dims,)
+    )
+    made = rewritten(reloaded(exported), rule("aten::t(x)", "transpose(x, 0, 1)"), 1)
+    for rows in (1, 3, 5):
+        assert_same(exported, made, torch.randn(rows, 8))
