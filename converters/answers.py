@@ -12,6 +12,8 @@ from oprep.opsets.errors import ExitCode, OprepError
 REFUSED = "oprep refused"
 CODE = "the code of "
 """What a task says it began while it runs code that a rule file names."""
+TRYING = "trying the ops of "
+"""What a task says it began while it calls custom ops, before anything is proven."""
 Task: TypeAlias = Callable[[Mapping[str, Any], Callable[[str], None]], Any]
 
 STEPS = {"crashed": "crashed", "timed out": "did not end in time", "memory": "needs more memory"}
@@ -50,8 +52,8 @@ def from_plain(data: Mapping[str, Any]) -> OprepError:
 def answer(ended: Ended, model: str) -> Any:
     """Give what a task answered; raise what it refused, or what became of it instead.
 
-    A limit is exit 9, a crash of the framework while it read the model exit 3, one of a rule
-    file's code exit 5; an exception that nobody expected is a bug (exit 1).
+    A limit is exit 9; a crash of the framework while it read the model exit 3, one of a rule file's
+    code exit 5, one of an op that is called exit 4; an exception that nobody expected is a bug.
     """
     if ended.outcome == "ok":
         value = ended.value
@@ -69,4 +71,6 @@ def answer(ended: Ended, model: str) -> Any:
         model, began = began.removeprefix(CODE).strip("`"), f"running {began}"
         help = "correct the file" if ended.outcome == "crashed" else help
         code = ExitCode.RULES if ended.outcome == "crashed" else code
+    if began.startswith(TRYING) and ended.outcome == "crashed":
+        help, code = "correct the op: it ends the process that calls it", ExitCode.VERIFICATION
     raise OprepError(f"{began} {STEPS[ended.outcome]}", model, (ended.error,), help, code)

@@ -17,8 +17,11 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from oprep.converters.answers import TRYING
 from oprep.converters.gradient_comparison import NONE
 from oprep.converters.programs.builders import EagerBuilder
+from oprep.converters.programs.casting import Casts, casts_of, entered
+from oprep.converters.programs.contract_body import body_differs
 from oprep.converters.programs.contract_gradients import check_gradient
 from oprep.converters.programs.example_sets import sizes
 from oprep.converters.programs.input_leaves import Inputs
@@ -43,16 +46,18 @@ def check_contract(subject: Subject, say: Callable[[str], None], *, gradients: b
     """
     asked = needing(subject.program.exported) if gradients else set()
     tried: set[Any] = set()
+    casts = casts_of(subject.program.exported.graph_module)
     for index, site in enumerate(subject.sites):
-        say(f"trying the ops of {site.label}")
+        say(f"{TRYING}{site.label}")
         place = Place(index, site.match)
         needs = bool(asked & set(place.read.values())) and site.match.rule.gradient != NONE
+        around = casts[id(place.graph)]
         for chosen in _sizes(subject.program):
-            for call in _calls(site, place, chosen):
+            for call in _calls(site, place, chosen, around):
                 key = (call.op, needs, *_kinds(call))
                 if key not in tried:
                     tried.add(key)
-                    refusal = _tried(call, needs)
+                    refusal = _tried(call, needs) or body_differs(call, site)
                     if refusal is not None:
                         raise _error(refusal, call, site, subject.program)
 
@@ -106,7 +111,7 @@ def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-def _calls(site: Site, place: Place, chosen: Mapping[Any, int]) -> list[Call]:
+def _calls(site: Site, place: Place, chosen: Mapping[Any, int], around: Casts) -> list[Call]:
     """Compute a replacement on made up values of the shapes that its site has."""
     values: dict[Node, Any] = {}
     for number, node in enumerate(place.outer):
@@ -117,7 +122,7 @@ def _calls(site: Site, place: Place, chosen: Mapping[Any, int]) -> list[Call]:
     bound, noting = place.bindings(values), _Noting()
     replacement = getattr(site.evaluate, "__self__", None)
     assert isinstance(replacement, Replacement), "a site is computed by the replacement of a rule"
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), entered(around):
         try:
             replacement.emit(place.match, noting, lambda value: bound[value])
         except OprepError:
