@@ -28,7 +28,10 @@ SAME, OWN, NONE = "same", "own", "none"
 """What a rule asks of gradients: the original's, the op's declared one, or nothing at all."""
 
 NOISE, TYPICAL = 2.0, 10.0
-"""How many times the original's own movement is allowed: that of an element, and that of most."""
+"""How many times the original's own movement is allowed: of an element, and what many share."""
+
+SHARED = 0.25
+"""What this part of the elements moves by is rounding; a kink moves fewer."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ def _sizes(array: Array) -> Array:
 def _noise(one: Array, moved: Sequence[Array | None]) -> Array:
     """Give what each element may be off for: the original's own gradient moves as far.
 
-    A kink moves single elements; what moves most of them is rounding, and is allowed to all.
+    A kink moves single elements; what moves a quarter of them is rounding, and is allowed to all:
+    in front of a normalisation a part of a packed bias has a gradient of nothing but that.
     """
     import numpy as np
 
@@ -150,7 +154,7 @@ def _noise(one: Array, moved: Sequence[Array | None]) -> Array:
         with np.errstate(invalid="ignore"):
             off = np.abs(side - one.astype(_wide(one)))
         found = np.maximum(found, np.where(np.isfinite(off), off, 0.0))
-    typical = float(np.median(found)) if found.size else 0.0
+    typical = float(np.quantile(found, 1 - SHARED)) if found.size else 0.0
     return np.maximum(NOISE * found, TYPICAL * typical)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from oprep.converters.advice import Found
 from oprep.converters.gradient_comparison import NONE, Sides, compare_own, compare_same
 from oprep.converters.program_proving import Proving, Ran
 from oprep.converters.program_sides import Side
@@ -81,6 +82,7 @@ def _judged(proving: Proving, sides: Sides, item: Fed) -> CheckResult:
         found = compare_own(sides, needed=all(site.gradient != NONE for site in proving.sites))
     else:
         found = compare_same(sides, proving.asked)
+        proving.found.append(Found(None, sides.name, found, usual=True))
     asked = "the rules" if proving.asked is not None else "dtype and scale"
     return CheckResult(
         GRADIENTS,

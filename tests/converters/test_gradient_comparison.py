@@ -79,6 +79,17 @@ def test_a_gradient_of_nothing_but_rounding_is_no_failure(count, seed, size):
     assert compare_same(sides(draws[0], wrong, draws[2:]), None).verdict == "fail"
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(16, 200), SEEDS, st.floats(1e-9, 1e-6))
+def test_a_third_of_a_gradient_may_be_nothing_but_rounding(third, seed, size):
+    noise = [size * normal((third,), "float64", seed + step) for step in range(4)]
+    rest = normal((2 * third,), "float64", seed + 4)
+    before, after, *moved = (np.concatenate([rest * 1e-3, item]) for item in noise)
+    assert compare_same(sides(before, after, moved), None).verdict == "pass"
+    after[2 * third + seed % third] += 100 * size
+    assert compare_same(sides(before, after, moved), None).verdict == "fail"
+
+
 def test_where_neither_side_has_a_gradient_nothing_flows():
     for before in (None, np.zeros(3)):
         found = compare_same(sides(before, None, (before, before)), None)

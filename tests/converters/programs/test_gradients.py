@@ -310,3 +310,20 @@ def test_in_float64_a_gradient_is_held_to_the_slope_of_its_own_values():
         return (made + 0.01 * (made - made.detach()),)
 
     assert "in float64 its gradient gives the slope" in slope_differs(record, wrong, 0)
+
+
+@in_child()
+def test_the_tolerance_that_is_advised_lets_gradients_pass_at_the_ends_too():
+    import torch
+    from proven import proven, rule, told
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))
+    words, by_tanh = "gelu(x)", "gelu(x, approximate='tanh')"
+    first = proven(module, (torch.randn(64, 4),), rule(words, by_tanh))
+    failed = {c.name for c in first.checks if c.verdict == "fail" and c.rule is None}
+    assert "0.bias" in failed, told(first)
+    advised = first.advice["r"]
+    written = f"{{ rtol = {advised.rtol!r}, atol = {advised.atol!r} }}"
+    again = proven(module, (torch.randn(64, 4),), rule(words, by_tanh, tolerance=written))
+    assert not [c for c in again.checks if c.verdict != "pass"], told(again)
