@@ -24,7 +24,13 @@ from oprep.converters.files import holding, read
 from oprep.converters.program_code import BESIDE
 from oprep.converters.programs import definitions as described
 from oprep.converters.programs.definitions import Definition
-from oprep.converters.programs.ops import is_made, make_body, make_library, make_python
+from oprep.converters.programs.ops import (
+    install,
+    is_made,
+    make_body,
+    make_library,
+    make_python,
+)
 from oprep.converters.programs.overloads import packet
 from oprep.converters.pt2.gate import Pt2, read_pt2
 from oprep.converters.pt2.ops import custom_ops
@@ -38,17 +44,21 @@ DEFINITIONS = "extra/oprep.json"
 def load(path: Any, *, rules: Sequence[Any] = (), trust_model: bool = False) -> ExportedProgram:
     """Load an exported program (`.pt2`) and register the custom ops that it calls.
 
-    `rules` are the rule files that name the code of its ops, by path. `trust_model` allows code in
-    the archive to run, and that in the folder `PATH.oplib` beside it.
+    `rules` are the rule files that name the code of its ops, by path, or that define ops of which
+    the archive says nothing. `trust_model` allows code in the archive to run, and that in the
+    folder `PATH.oplib` beside it.
     Raise OprepError: exit MODEL for what cannot be loaded or lacks an op, exit UNTRUSTED for code
     that was not allowed.
     """
     where = path_of(path, "model")
     with holding(where) as source:
         archive = read_pt2(source, trusted=trust_model)
+        code = _Code(where, rules, trust_model)
         if DEFINITIONS in archive.by_name:
             found = described.read(archive.read(DEFINITIONS), f"{where.name}, {DEFINITIONS}")
-            register(found, _Code(where, rules, trust_model))
+            register(found, code)
+        if _missing_ops(archive):
+            code.install()
         _all_there(archive)
         loaded = _loaded(archive, as_stream(source, 0, source.size))
         source.unchanged()
@@ -60,11 +70,20 @@ class _Code:
 
     def __init__(self, model: Path, rules: Sequence[Any], trusted: bool) -> None:
         self.model, self.trusted = model, trusted
-        opsets = load_rules(rules, ())[0] if rules else []
-        self.folders = {opset.name: Path(opset.folder) for opset in opsets}
-        self.named: dict[str, CodeFile] = {
-            item.sha256: item for item in read_code(opsets, ("python", "torch_library"))
-        }
+        self.opsets = load_rules(rules, ())[0] if rules else []
+        self.folders = {opset.name: Path(opset.folder) for opset in self.opsets}
+        self.files = read_code(self.opsets, ("python", "torch_library"))
+        self.named: dict[str, CodeFile] = {item.sha256: item for item in self.files}
+
+    def install(self) -> None:
+        """Register the ops of the rule files: what `torch.export.save` writes says nothing of any.
+
+        An op that is there already is the one that the caller means.
+        """
+        for opset in self.opsets:
+            missing = [op for op in opset.ops if op.name and packet(*_parts(op.name)) is None]
+            files = {item.name: item.data for item in self.files if item.opset == opset.name}
+            install(missing, files, self.folders[opset.name])
 
     def find(self, definition: Definition) -> tuple[bytes, Path]:
         """Give the bytes of an op's file and where it lies; refuse any other hash."""
@@ -130,9 +149,13 @@ def register(definitions: Sequence[Definition], code: _Code | Beside) -> None:
             make_library(op, path.name, data, path.parent)
 
 
+def _missing_ops(archive: Pt2) -> list[str]:
+    return [name for name in custom_ops(archive) if packet(*_parts(name)) is None]
+
+
 def _all_there(archive: Pt2) -> None:
     """Refuse a program that calls an op which nobody registered, by its name."""
-    missing = [name for name in custom_ops(archive) if packet(*_parts(name)) is None]
+    missing = _missing_ops(archive)
     if missing:
         raise OprepError(
             f"`{archive.path.name}` calls `{missing[0]}`, which is not registered",

@@ -153,6 +153,31 @@ def test_code_is_taken_by_its_hash_from_a_rule_file_or_a_trusted_folder():
     assert ends(attempt(beside, trust=True)) == [named]
 
 
+def saved_again(archive: bytes) -> bytes:
+    """Give what torch itself writes of a converted program; runs in a child."""
+    import torch
+
+    from oprep.converters.programs.loading import load
+
+    held = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.pt2")
+        path.write_bytes(archive)
+        torch.export.save(load(path), held)
+    return held.getvalue()
+
+
+def test_rule_files_define_the_ops_of_a_program_that_torch_saved_again():
+    archive = call(__file__, "converted", {"rules": RULES, "code": {}}, 120)
+    again = call(__file__, "saved_again", {"archive": archive}, 120)
+    rules = {"rules.toml": b"format = 1\n" + RULES.encode()}
+    values = {"archive": again, "attempts": [attempt({}), attempt(rules, "rules.toml")]}
+    alone, named = call(__file__, "loads", values, 120, fresh=True)
+    assert alone["code"] == 3
+    assert "calls `loaded::gelu`, which is not registered" in alone["error"]
+    assert named["ops"] == ["loaded.gelu.default"]
+
+
 def plainly(archive: bytes, rules: str) -> list[str]:
     """Load an archive by torch alone after the ops were registered; runs in a fresh child."""
     import torch
