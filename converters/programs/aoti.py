@@ -22,6 +22,9 @@ from oprep.converters.programs.running import named_outputs
 from oprep.opsets.errors import ExitCode, OprepError
 
 PACKAGE = "package.pt2"
+CONFIGURATION = {"aot_inductor.precompile_headers": False}
+"""Headers precompiled in a child's own folder serve one compilation, and take longer than it."""
+
 BUILT = (
     "an AOTInductor package is built for this machine: its bytes differ from build to build, and"
     " it names the folders of the build"
@@ -39,7 +42,9 @@ def compile_package(exported: ExportedProgram, folder: Path, name: str = "progra
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            made = torch._inductor.aoti_compile_and_package(bare, package_path=str(target))
+            made = torch._inductor.aoti_compile_and_package(
+                bare, package_path=str(target), inductor_configs=CONFIGURATION
+            )
         except InvalidCxxCompiler as error:
             raise OprepError(
                 f"`{name}` cannot be compiled: there is no C++ compiler",

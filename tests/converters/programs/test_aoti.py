@@ -32,12 +32,13 @@ def opset_with_ops():
     from oprep.opsets.load import load_opset
 
     opset = load_opset(GELU, "gelu.toml")
-    return opset, tasks._installed([opset], [], None)
+    return opset, tasks._installed([opset], [], None, lambda text: None)
 
 
 def built():
     """Capture, rewrite and compile; runs in the first child."""
     import torch
+    from rp_examples import quick_inductor
 
     from oprep.converters.programs import artifact_tasks, tasks
     from oprep.converters.programs.program import Example, Program
@@ -60,16 +61,20 @@ def built():
     session.planned(explain=False)
     session.rewritten()
     tasks._sessions["aoti"] = session
-    return artifact_tasks.aoti({"key": "aoti"}, lambda text: None)
+    with quick_inductor():
+        return artifact_tasks.aoti({"key": "aoti"}, lambda text: None)
 
 
 def ran(package, examples):
     """Register the ops and run the package; runs in the second child."""
+    from rp_examples import quick_inductor
+
     from oprep.converters.programs import artifact_tasks
 
     opset_with_ops()
     payloads = [{"package": package, "leaves": item["leaves"]} for item in examples]
-    return [artifact_tasks.package_outputs(payload, lambda text: None) for payload in payloads]
+    with quick_inductor():
+        return [artifact_tasks.package_outputs(payload, lambda text: None) for payload in payloads]
 
 
 def test_a_package_gives_what_the_original_gives_in_a_fresh_process_and_is_written(tmp_path):

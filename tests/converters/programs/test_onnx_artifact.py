@@ -46,7 +46,7 @@ def opened(module, x, dynamic=None, key="artifact"):
     from oprep.opsets.load import load_opset
 
     opset = load_opset(GELU, "gelu.toml")
-    installed = tasks._installed([opset], [], None)
+    installed = tasks._installed([opset], [], None, lambda text: None)
     exported = torch.export.export(module, (x,), dynamic_shapes=dynamic)
     program = Program(exported, "net.pt2", "pt2", "archive", (Example("given", (x,)),))
     session = Session(program, (opset,), installed)
