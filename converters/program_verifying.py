@@ -32,6 +32,7 @@ def verified_program(report: Report, conversion: ProgramConversion, made: Candid
                 **conversion.opening_of_ops(),
                 "name": "the converted program",
                 "archive": handed.plain(made.staged.file),
+                "definitions": made.definitions,
             },
         ),
         ProofOptions(
