@@ -22,6 +22,8 @@ from oprep.opsets.tokens import Text
 FORMAT = 1
 KINDS = ("body", "python", "library", "registered")
 MAX_OPS = 10_000
+OF_PYTORCH = ("aten", "prim", "prims")
+"""Namespaces in which nothing is defined, as in rule files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ def _read_op(item: Any, where: str) -> Definition:
     space, colons, name = found.name.partition("::")
     if found.kind not in KINDS or not (space.isidentifier() and colons and name.isidentifier()):
         raise _wrong(f"`{found.name}` is no op that can be defined", where)
+    if space in OF_PYTORCH:
+        raise _wrong(f"`{found.name}` lies in a namespace of PyTorch", where)
     if found.kind == "body" and _hashed(found).sha256 != found.sha256:
         raise _wrong(f"`{found.name}` does not have the hash of its body", where)
     return found

@@ -224,6 +224,11 @@ def test_m16_torch_alone_loads_a_program_whose_ops_are_registered():
             ' Tensor", "body": "x", "onnx": "a::b@1", "sha256": "00"}]}',
             "does not have the hash of its body",
         ),
+        (
+            '{"format": 1, "ops": [{"name": "aten::b", "kind": "registered", "schema": "(Tensor x)'
+            ' -> Tensor", "onnx": "a::b@1", "sha256": "00"}]}',
+            "`aten::b` lies in a namespace of PyTorch",
+        ),
     ],
 )
 def test_definitions_that_are_no_such_thing_are_refused(change, said):
