@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden texts anew instead of comparing with them",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write bytecode first: children read the package but may not write beside it."""
+    if not hasattr(config, "workerinput"):
+        for folder in ("oprep", "cli", "converters", "opsets"):
+            compileall.compile_dir(ROOT / folder, quiet=2)
 
 
 @pytest.fixture
