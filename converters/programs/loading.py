@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from oprep.converters.arguments import path_of
+from oprep.converters.arguments import path_of, several
 from oprep.converters.bundles import bundle_name, bundled_name
 from oprep.converters.code_files import MAX_CODE, CodeFile, read_code
 from oprep.converters.files import holding, read
@@ -41,19 +41,19 @@ from oprep.opsets.errors import ExitCode, OprepError
 DEFINITIONS = "extra/oprep.json"
 
 
-def load(path: Any, *, rules: Sequence[Any] = (), trust_model: bool = False) -> ExportedProgram:
+def load(path: Any, *, rules: Any = (), trust_model: bool = False) -> ExportedProgram:
     """Load an exported program (`.pt2`) and register the custom ops that it calls.
 
-    `rules` are the rule files that name the code of its ops, by path, or that define ops of which
-    the archive says nothing. `trust_model` allows code in the archive to run, and that in the
-    folder `PATH.oplib` beside it.
+    `rules` are rule files, one or several by path: they name the code of its ops, or define those
+    of which the archive says nothing. `trust_model` allows code in the archive to run, and that in
+    the folder `PATH.oplib` beside it.
     Raise OprepError: exit MODEL for what cannot be loaded or lacks an op, exit UNTRUSTED for code
     that was not allowed.
     """
     where = path_of(path, "model")
     with holding(where) as source:
         archive = read_pt2(source, trusted=trust_model)
-        code = _Code(where, rules, trust_model)
+        code = _Code(where, several(rules, "rules"), trust_model)
         if DEFINITIONS in archive.by_name:
             found = described.read(archive.read(DEFINITIONS), f"{where.name}, {DEFINITIONS}")
             register(found, code)

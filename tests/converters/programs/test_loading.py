@@ -104,7 +104,7 @@ def load_once(
             Path(folder, name).parent.mkdir(exist_ok=True)
             Path(folder, name).write_bytes(data)
         named = [Path(folder, name) for name in rules]
-        program = load(path, rules=named, trust_model=trust)
+        program = load(path, rules=named[0] if len(named) == 1 else named, trust_model=trust)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Sigmoid())
     x = torch.randn(7, 3, requires_grad=True)
