@@ -93,7 +93,8 @@ def with_advice(
     else:
         own = [item.comparison.needs for item in found if item.name == check.name]
         needs = largest_needs(own)
-        chosen = [Tolerance(rounded_up(needs[0]), 0.0)] if needs and needs[0] < math.inf else [None]
+        alone = rounded_up(needs[0]) if needs else math.inf
+        chosen = [Tolerance(alone, 0.0) if alone <= MOST else None]
     passing = [item.rtol for item in chosen if item is not None and not item.atol]
     rtol = max(passing) if len(passing) == len(chosen) else None
     return replace(check, measured=replace(check.measured, passing_rtol=rtol))
