@@ -156,8 +156,6 @@ def test_the_pipeline_step_runs(folder):
     "page", [page for page in PAGES if page != PYTORCH], ids=lambda page: page.name
 )
 def test_python_examples_are_true(page, folder):
-    for name in ("encoder.onnx", "gelu.toml"):
-        shutil.copy(folder / "sample_models" / name, folder)
     for code in blocks("python", page):
         done = python(folder, code)
         assert done.returncode == 0, done.stderr
