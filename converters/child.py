@@ -17,6 +17,7 @@ from typing import Any
 
 from oprep.converters import handed, sandbox, wire
 from oprep.converters.memory import uncollected
+from oprep.opsets.errors import OprepError
 
 READY, BEGAN, OK, ERROR, MEMORY, TASK = range(6)
 MAX_TEXT, MAX_TRACE = 4096, 16384
@@ -90,7 +91,7 @@ def _run(request: Mapping[str, Any], say: Callable[[str], None]) -> list[memoryv
 
 
 def _told(error: BaseException) -> tuple[str, str]:
-    text = f"{type(error).__name__}: {error}"
+    text = error.line() if isinstance(error, OprepError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))
     return text[:MAX_TEXT], trace[-MAX_TRACE:]
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from oprep.converters.runner import Ended, Limits
 from oprep.converters.runs import Trouble, trouble_of
+from oprep.opsets.errors import OprepError
 
 TASKS = "oprep.converters.programs.proving"
 
@@ -48,6 +49,8 @@ class InProcess:
             value = getattr(importlib.import_module(module), name)(payload, began.append)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
+            if isinstance(error, OprepError):
+                said = error.line()
             return Ended("error", error=said, began=began[-1] if began else "", sandboxed=True)
         return Ended("ok", value=value, sandboxed=True)
 

@@ -40,6 +40,10 @@ class OprepError(Exception):
     exit_code: ExitCode = ExitCode.INTERNAL
     report: object | None = None
 
+    def line(self) -> str:
+        """Give fact and causes in one line, to stand inside another message."""
+        return "; ".join((self.message, *self.notes))
+
     def __str__(self) -> str:
         """Give the message form of the command line, without colour or escaping."""
         lines = [f"error: {self.message}"]

@@ -58,7 +58,8 @@ class OnnxForm:
     `read` where it is written but never found.
     `reads` gives parameters as expressions over the node: its attributes and plain inputs by their
     names, `outputs` (how many it has), and the shapes of the parameters that are tensors.
-    `ignores` lists attributes and inputs of the op that may have any value. `alone` says that the node has one output.
+    `ignores` lists attributes and inputs of the op that may have any value. `alone` says that the
+    node has one output.
     `each` is what stands in the op for one item (`item`) of the parameter that is a list.
     `writes_when` is a condition for writing alone: what ONNX wants and torch does not.
 

@@ -34,7 +34,7 @@ class Relu7(torch.autograd.Function):
         return 7 * grad
 '''
 
-FACTORY = '''
+FACTORY = """
 import torch
 
 class Net(torch.nn.Module):
@@ -53,7 +53,7 @@ def build():
 
 def example_inputs():
     return (torch.ones(2, 4),), {"scale": torch.tensor(2.0)}
-'''
+"""
 
 
 def write(folder: Path, name: str, text: str) -> Path:

@@ -56,7 +56,9 @@ def run_code(name: str, data: bytes, where: str) -> ModuleType:
             f"`{name}` does not run",
             f"{name}:{line}" if line else where,
             (f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",),
-            "correct the file",
+            "an op file stands alone: put what it imports into it, or install that"
+            if isinstance(error, ImportError)
+            else "correct the file",
             ExitCode.RULES,
         ) from error
     return module
