@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from oprep.converters.programs.builders import sizes_of_one_are_like_others
 from oprep.converters.programs.casting import Casts, casts_of, entered
 from oprep.converters.programs.copying import fake_mode
 from oprep.converters.programs.declared import difference
+
+TORCH = ("aten", "prims")
+"""Whose ops give the same for all sizes, whatever they ask of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,10 @@ def _graphs(module: GraphModule, label: str) -> Iterator[tuple[str, GraphModule]
 def _differences(label: str, node: Node, mode: Any, casts: Casts) -> Iterator[Difference]:
     overload: Any = node.target
     name = f"{label}{node.name}"
-    env = getattr(mode, "shape_env", None)
     args, kwargs = tree_map(lambda item: _value(node, item), (node.args, node.kwargs))
+    around = entered(casts)
     try:
-        fresh = nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
-        guarded = nullcontext() if env is None else env.error_on_new_guards()
-        general = sizes_of_one_are_like_others(mode)
-        around = entered(casts)
-        with mode or nullcontext(), torch.no_grad(), fresh, guarded, general, around:
+        with mode or nullcontext(), torch.no_grad(), _general_sizes(mode, overload), around:
             result = overload(*args, **kwargs)
     except Exception as error:  # whatever the fake implementation raises is the finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -76,6 +75,23 @@ def _differences(label: str, node: Node, mode: Any, casts: Casts) -> Iterator[Di
         differs = difference(one, other)
         if differs is not None:
             yield Difference(name, str(overload), *differs)
+
+
+@contextmanager
+def _general_sizes(mode: Any, overload: Any) -> Iterator[None]:
+    """Refuse what holds for some sizes of a free dim only; an op of torch may look at its hint.
+
+    `contiguous` asks of strides what torch cannot tell in general where a dim may be 1; what it
+    gives is the same.
+    """
+    env = getattr(mode, "shape_env", None)
+    if env is None:
+        yield
+        return
+    own = overload.namespace in TORCH
+    guarded = env.suppress_guards() if own else env.error_on_new_guards()
+    with env.ignore_fresh_unbacked_symbols(), guarded, sizes_of_one_are_like_others(mode):
+        yield
 
 
 def _value(node: Node, item: Any) -> Any:

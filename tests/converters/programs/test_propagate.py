@@ -28,6 +28,21 @@ def test_a_rewritten_program_declares_what_its_ops_give():
 
 
 @in_child()
+def test_an_attention_block_may_have_a_batch_from_one_on():
+    import torch
+
+    from oprep.converters.programs.propagate import propagate_all
+
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    block = of(lambda m, x: attention(x, x, x)[0])
+    block.attention = attention
+    batch = torch.export.Dim("batch", min=1, max=8)
+    exported = captured(block, (torch.ones(2, 7, 8),), dynamic_shapes=(({0: batch},),))
+    assert "aten.contiguous" in str(exported.graph)
+    assert propagate_all(exported) == []
+
+
+@in_child()
 @pytest.mark.parametrize(
     ("change", "declared", "found"),
     [
