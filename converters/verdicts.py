@@ -167,6 +167,8 @@ def _advised(
     check: CheckResult, report: Report, advice: Mapping[str, Tolerance]
 ) -> Tolerance | None:
     """Give the tolerance that would let a failed check pass, where one rule can have it."""
+    if check.measured is None:
+        return None
     rules = {item.rule for item in report.checks if item.check == "sites_close" and item.rule}
     rule = check.rule or (next(iter(rules)) if len(rules) == 1 else None)
     return advice.get(rule) if rule is not None else None

@@ -9,18 +9,20 @@ from oprep.converters.report import CheckResult, ModelRecord, Numbers, Report, V
 from oprep.converters.settings import Settings
 from oprep.converters.verdicts import verified
 from oprep.opsets.errors import OprepError
+from oprep.opsets.rule import Tolerance
 
 OFF = Numbers(9, 0, 6.0, 6.0, 1.0, None, None, None, (1, 2), 0.5, 3.5, None)
 
 
-def raised(name, rule, detail, measured=None):
+def raised(name, rule, detail, measured=None, advice=None):
     check = CheckResult("gradients_close", name, Verdict.FAIL, rule, measured, allowed=1e-6,
                         dtype="float32", shape=(3, 3), detail=detail)  # fmt: skip
     passed = CheckResult("sites_close", "relu", Verdict.PASS, "seven")
     checks = (passed, check)
     report = Report("convert", "failed", ModelRecord("m.pt2", "pt2", "", 1, 0, ()), checks=checks)
+    proof = Proof(checks, (), None, (), advice=advice or {})
     with pytest.raises(OprepError) as caught:
-        verified(report, Proof(checks, (), None, ()), Settings(), "m.pt2")
+        verified(report, proof, Settings(), "m.pt2")
     assert caught.value.exit_code == 4
     return caught.value
 
@@ -57,3 +59,14 @@ def test_an_artifact_that_gives_no_gradient_at_all_is_said_so():
     error = raised("all", None, "gradient lost: the candidate cannot run here: no backward")
     assert error.message == "gradient lost: the converted model gives none at all"
     assert error.notes == ("gradient lost: the candidate cannot run here: no backward",)
+
+
+def test_a_tolerance_is_advised_for_what_is_off_and_not_for_what_is_lost():
+    advice = {"seven": Tolerance(1e-3, 0.0)}
+    error = raised("0.weight", None, "gradient to `0.weight`", OFF, advice)
+    assert "rtol 0.001 would pass" in error.notes
+    assert "`tolerance = { rtol = 1e-03, atol = 0.0 }`" in error.help
+    lost = "gradient lost: the original gives one to `0.weight`"
+    error = raised("0.weight", None, lost, advice=advice)
+    assert error.notes == (lost,)
+    assert "tolerance = " not in error.help
