@@ -11,7 +11,7 @@ from oprep.opsets.parser import parse_equation, walk
 from oprep.opsets.rule import REQUIRED, CustomOp, OnnxId, Parameter
 from oprep.opsets.scope import variables
 from oprep.opsets.signature import Signature, parse_signature
-from oprep.opsets.syntax import Equation, Maybe, Rest
+from oprep.opsets.syntax import Call, Equation, Maybe, Rest
 
 KEYS = (
     "name", "onnx", "schema", "body", "python", "kernel", "torch_library", "ort_library",
@@ -70,6 +70,10 @@ def check_body(table: Table, op: CustomOp, known: Known) -> None:
     formal = {parameter.name: parameter for parameter in op.parameters}
     for root in (*(statement.value for statement in op.body.statements), *op.body.results):
         for part in walk(root):
+            called = f"{part.domain}::{part.function}" if isinstance(part, Call) else ""
+            if called in (op.name, str(op.onnx)):
+                help = "write what it computes with other functions"
+                raise text.error(f"the body of `{called}` calls itself", part.at, help)
             name = getattr(part, "name", None)
             if not isinstance(name, str) or name in ("_", *_targets(op.body)):
                 continue

@@ -174,6 +174,7 @@ CASES: dict[str, str | bytes] = {
     "onnx is text": op('onnx = "acme::F"'),
     "body not closed": op('body = "relu(x"'),
     "body calls what is not known": op('body = "rellu(x)"'),
+    "body that calls itself": op('body = "acme::f(relu(x))"'),
     "body reads what is no parameter": op('schema = "(Tensor xs) -> Tensor"', 'body = "relu(x)"'),
     "body spreads one value": op('schema = "(Tensor x) -> Tensor"', 'body = "cat(*x)"'),
     "body with other results": op('schema = "(Tensor x) -> (Tensor, Tensor)"', 'body = "relu(x)"'),
