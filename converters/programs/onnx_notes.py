@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx import Node
+
+from oprep.converters.programs.onnx_translation import modules
 
 MOST = 3
 
@@ -16,7 +19,9 @@ def export_notes(exported: ExportedProgram, decomposed: ExportedProgram) -> tupl
 
     The signature of the decomposed program alone says what the program changes.
     """
-    return tuple((*_state(decomposed), *_fixed(exported), *_complex(exported)))
+    return tuple(
+        (*_state(decomposed), *_training(exported), *_fixed(exported), *_complex(exported))
+    )
 
 
 def _state(decomposed: ExportedProgram) -> Iterator[str]:
@@ -27,6 +32,27 @@ def _state(decomposed: ExportedProgram) -> Iterator[str]:
         yield f"the program updates {_listed(buffers)}; the ONNX model keeps no state between runs"
     if inputs:
         yield f"the program changes its input {_listed(inputs)} in place; the ONNX model does not"
+
+
+def _training(exported: ExportedProgram) -> Iterator[str]:
+    """Torch's exporter writes batch normalisation by running statistics, whatever the mode."""
+    target = torch.ops.aten.batch_norm.default
+    nodes = [
+        node
+        for module in modules(exported)
+        for node in module.graph.find_nodes(op="call_function", target=target)
+    ]
+    names = [node.name for node in nodes if _argument(node, "training") is True]
+    if names:
+        yield (
+            f"{_listed(names)} in training mode: torch's exporter writes the form for inference, "
+            "so put the module in eval mode"
+        )
+
+
+def _argument(node: Node, name: str) -> object:
+    names = [item.name for item in node.target._schema.arguments]  # type: ignore[union-attr]
+    return (dict(zip(names, node.args, strict=False)) | node.kwargs).get(name)
 
 
 def _fixed(exported: ExportedProgram) -> Iterator[str]:

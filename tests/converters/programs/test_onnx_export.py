@@ -188,6 +188,18 @@ def test_state_fixed_arguments_and_constant_outputs_are_noted():
 
 
 @in_child()
+def test_batch_normalisation_in_training_mode_is_noted():
+    import torch
+
+    from oprep.converters.programs.onnx_export import export_onnx
+
+    norm, x = torch.nn.BatchNorm1d(3), torch.randn(4, 3)
+    notes = export_onnx(torch.export.export(norm.train(), (x,))).notes
+    assert [note for note in notes if "`batch_norm` in training mode" in note]
+    assert export_onnx(torch.export.export(norm.eval(), (x,))).notes == ()
+
+
+@in_child()
 def test_outputs_that_are_one_value_or_an_input_have_names_of_their_own():
     import numpy as np
     import torch
