@@ -172,11 +172,10 @@ def test_a_body_may_call_another_custom_op() -> None:
     assert not close(ran.outputs[0], (3 * X + 1).astype(np.float32))
 
 
-@pytest.mark.parametrize("body", ["acme::f(x)", "relu(acme::g(x))"])
-def test_a_body_that_leads_back_to_its_own_op_is_refused(body: str) -> None:
+def test_a_body_that_leads_back_to_its_own_op_is_refused() -> None:
     signature = "(Tensor x) -> Tensor"
+    ops = custom_ops(("f", signature, "relu(acme::g(x))"), ("g", signature, "acme::f(x) + 1"))
     with pytest.raises(OprepError, match="calls itself") as caught:
-        ops = custom_ops(("f", signature, body), ("g", signature, "acme::f(x) + 1"))
         body_function(ops[0], opset=18, ops=ops)
     assert caught.value.exit_code is ExitCode.RULES
 
