@@ -79,11 +79,6 @@ def run_package(package: Path, leaves: Sequence[Any]) -> Mapping[str, Any]:
         return named_outputs(loaded(*args, **kwargs))
 
 
-def is_package(names: Sequence[str]) -> bool:
-    """Tell by an archive's entries whether it is a compiled package, not a program."""
-    return any("/data/aotinductor/" in name for name in names)
-
-
 def _failed(error: Exception, name: str) -> OprepError:
     cause: BaseException = error
     while cause.__cause__ is not None:

@@ -15,7 +15,7 @@ from oprep.converters.planfile import planned as planned_site
 from oprep.converters.programs.conversion import ProgramConversion
 from oprep.converters.programs.definitions import Definition, write
 from oprep.converters.programs.graph import TorchGraph
-from oprep.converters.programs.ops import Installed
+from oprep.converters.programs.ops import Installed, used_with
 from oprep.converters.programs.program import Program
 from oprep.converters.programs.subject import Site, Subject
 from oprep.opsets.rule import Opset
@@ -96,7 +96,7 @@ class Session:
         ]  # fmt: skip
 
     def definitions(self) -> bytes:
-        """Write down the custom ops that the converted program calls, for its archive."""
+        """Write down the ops that the converted program and their bodies call, for its archive."""
         assert self.exported is not None
         called = {
             str(node.target._schema.name)
@@ -108,7 +108,7 @@ class Session:
         known = dict(self.described_ops)
         for each in self.installed:
             known |= each.definitions
-        return write([item for name, item in known.items() if name in called])
+        return write(used_with(known, called))
 
     def result(self) -> ExportedProgram:
         """Give the converted program; the captured one where nothing was replaced."""
