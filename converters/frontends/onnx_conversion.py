@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oprep.converters.call_arguments import ops_by_name, require_bound
 from oprep.converters.compile import Compiled, compile_equation
 from oprep.converters.frontends.onnx_bodies import (
     Bodies,
@@ -26,10 +27,9 @@ from oprep.converters.match import Match
 from oprep.converters.memory import uncollected
 from oprep.converters.plan import Candidate, Plan, make_plan
 from oprep.converters.twin import TwinPlan, TwinSite
-from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import free_variables, variables
-from oprep.opsets.rule import BareOp, CustomOp, ModulePattern, NamedRegion, Opset, Rule
-from oprep.opsets.syntax import Call, Equation
+from oprep.opsets.rule import BareOp, ModulePattern, NamedRegion, Opset, Rule
+from oprep.opsets.syntax import Equation
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -42,12 +42,7 @@ class Conversion:
         """Index the model; functions that are ops of the rule files are no regions."""
         self.model = model
         self.opsets = tuple(opsets)
-        self.ops: dict[str, CustomOp] = {}
-        for opset in opsets:
-            for op in opset.ops:
-                self.ops[str(op.onnx)] = op
-                if op.name:
-                    self.ops[op.name] = op
+        self.ops = ops_by_name(opsets)
         leave = frozenset((op.onnx.domain, op.onnx.type) for op in self.ops.values())
         with uncollected():
             self.graph = OnnxGraph(
@@ -131,7 +126,7 @@ class Conversion:
         for number, pattern in enumerate(rule.patterns):
             if isinstance(pattern, BareOp):
                 call = bare_call(pattern.domain, pattern.name, self.ops)
-                _bound_by_bare(rule, pattern, call, asked)
+                require_bound(rule, pattern, call, asked)
                 pattern = Equation((), (call,))
             if isinstance(pattern, NamedRegion):
                 continue
@@ -231,18 +226,4 @@ class Conversion:
             tuple(dict.fromkeys([*reads, *inner])),
             match.rule.tolerance,
             tuple(inner),
-        )
-
-
-def _bound_by_bare(rule: Rule, pattern: BareOp, call: Call, asked: set[str]) -> None:
-    """Refuse (exit 5) a name that a bare op does not bind: it binds its own parameters."""
-    bound = set(free_variables(call))
-    for name in sorted(asked - bound):
-        names = ", ".join(f"`{item}`" for item in free_variables(call))
-        raise OprepError(
-            f"`{name}` is not bound by the bare op `{pattern.name}` of rule `{rule.name}`",
-            str(rule.place("with")),
-            (f"a bare op binds its own parameters: {names}",),
-            f"write `replace` as a call that names `{name}`, or `with` as a bare op, too",
-            ExitCode.RULES,
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from oprep.converters.call_arguments import TENSORS, vocabulary_call
 from oprep.converters.equations import equations, pins
 from oprep.converters.forms import (
     AttributeWant,
@@ -16,7 +16,6 @@ from oprep.converters.forms import (
     Required,
     Want,
 )
-from oprep.converters.frontends.onnx_arguments import TENSORS, arguments_of, fail
 from oprep.converters.frontends.onnx_graph import ARITHMETIC
 from oprep.converters.frontends.onnx_named import custom_form, named_forms, unknown_form
 from oprep.converters.frontends.onnx_schema import (
@@ -31,7 +30,7 @@ from oprep.converters.parameters import unwrapped
 from oprep.opsets.expression import free_variables
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
 from oprep.opsets.syntax import Call, Expression, Literal, Name, Rest
-from oprep.opsets.vocabulary import DTYPE_CLASSES, Function, OnnxForm, Slot, vocabulary
+from oprep.opsets.vocabulary import DTYPE_CLASSES, Function, OnnxForm, Slot
 
 
 class OnnxDialect:
@@ -82,17 +81,7 @@ class OnnxDialect:
 
 
 def _vocabulary_forms(call: Call, rule: Rule, opset: int) -> list[NodeForm | Expression | Guarded]:
-    table = vocabulary()
-    if call.function not in table:
-        near = difflib.get_close_matches(call.function, sorted(table), 1)
-        raise fail(
-            rule,
-            f"unknown function `{call.function}`",
-            f"write `{near[0]}`" if near else "name the op as `domain::Op`",
-        )
-    function = table[call.function]
-    names = [(parameter.name, parameter.kind) for parameter in function.parameters]
-    given = arguments_of(call, names, rule, f"`{call.function}`")
+    function, given = vocabulary_call(call, rule, "`domain::Op`")
     forms: list[NodeForm | Expression | Guarded] = []
     for form in function.onnx:
         if not form.covers(opset) or not form.read:

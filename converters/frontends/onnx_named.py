@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from oprep.converters.call_arguments import TENSORS, arguments_of, fail
 from oprep.converters.forms import AttributeWant, Default, Guarded, InputWant, NodeForm
-from oprep.converters.frontends.onnx_arguments import TENSORS, arguments_of, fail
 from oprep.converters.frontends.onnx_schema import (
     Schema,
     newest_opset,

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
+from oprep.converters.call_arguments import ops_by_name, require_bound
 from oprep.converters.compile import Compiled, compile_equation
 from oprep.converters.conditions import holds, in_scope, unnamed_output, why_not
 from oprep.converters.graph import View
@@ -22,7 +23,6 @@ from oprep.converters.programs.replacement import Replacement
 from oprep.converters.programs.rewrite import rewrite
 from oprep.converters.programs.view import TorchView
 from oprep.converters.state import State
-from oprep.opsets.errors import ExitCode, OprepError
 from oprep.opsets.expression import free_variables, variables, walk
 from oprep.opsets.rule import BareOp, CustomOp, ModulePattern, NamedRegion, Opset, Rule
 from oprep.opsets.syntax import Call, Equation
@@ -35,12 +35,7 @@ class ProgramConversion:
         """Index the program."""
         self.program = program
         self.opsets = tuple(opsets)
-        self.ops: dict[str, CustomOp] = {}
-        for opset in opsets:
-            for op in opset.ops:
-                self.ops[str(op.onnx)] = op
-                if op.name:
-                    self.ops[op.name] = op
+        self.ops = ops_by_name(opsets)
         self.graph = TorchGraph(program.exported)
         self.dialect = TorchDialect(self.ops)
         self._replacements: dict[int, Replacement] = {}
@@ -134,7 +129,11 @@ class ProgramConversion:
                 found.append(Compiled(rule, order, number, {}, [], [], False, False, missing=why))
                 continue
             for equation in _equations(pattern, self.ops):
-                _bound_by_bare(rule, pattern, equation, asked)
+                if isinstance(pattern, BareOp):
+                    (call,) = equation.results
+                    assert isinstance(call, Call)
+                    also = ("input",) if "self" in free_variables(call) else ()
+                    require_bound(rule, pattern, call, asked, also)
                 found += compile_equation(rule, order, number, equation, self.dialect, asked, seen)
             if isinstance(pattern, BareOp) and not _equations(pattern, self.ops):
                 why = f"`{pattern.domain}::{pattern.name}` is no op of PyTorch that is known here"
@@ -146,27 +145,6 @@ def _equations(pattern: Equation | BareOp, ops: Mapping[str, CustomOp]) -> list[
     if isinstance(pattern, Equation):
         return [pattern]
     return [Equation((), (call,)) for call in bare_call(pattern.domain, pattern.name, ops)]
-
-
-def _bound_by_bare(
-    rule: Rule, pattern: Equation | BareOp, equation: Equation, asked: set[str]
-) -> None:
-    """Refuse (exit 5) a name that a bare op does not bind: it binds its own parameters."""
-    if not isinstance(pattern, BareOp):
-        return
-    call = equation.results[0]
-    bound = [*free_variables(call)]
-    if "self" in bound:
-        bound.append("input")
-    missing = sorted(asked - set(bound))
-    if missing:
-        raise OprepError(
-            f"`{missing[0]}` is not bound by the bare op `{pattern.name}` of rule `{rule.name}`",
-            str(rule.place("with")),
-            (f"a bare op binds its own parameters: {', '.join(f'`{item}`' for item in bound)}",),
-            f"write `replace` as a call that names `{missing[0]}`, or `with` as a bare op, too",
-            ExitCode.RULES,
-        )
 
 
 def _fits_module(view: TorchView, match: Match) -> str:

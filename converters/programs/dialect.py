@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from oprep.converters.call_arguments import arguments_of, fail, vocabulary_call
 from oprep.converters.equations import equations
 from oprep.converters.forms import AttributeWant, Default, Guarded, InputWant, NodeForm, Want
-from oprep.converters.frontends.onnx_arguments import arguments_of, fail
 from oprep.converters.normal import literal
 from oprep.converters.parameters import unwrapped
 from oprep.converters.programs.layout import (
@@ -83,17 +82,8 @@ class TorchDialect:
                 yield form
 
     def _vocabulary(self, call: Call, rule: Rule) -> Iterator[Form]:
-        table = vocabulary()
-        if call.function not in table:
-            near = difflib.get_close_matches(call.function, sorted(table), 1)
-            raise fail(
-                rule,
-                f"unknown function `{call.function}`",
-                f"write `{near[0]}`" if near else "name the op as `aten::op` or `domain::Op`",
-            )
-        function = table[call.function]
-        names = [(item.name, item.kind) for item in function.parameters]
-        given = arguments_of(call, names, rule, f"`{call.function}`")
+        named = "`aten::op` or `domain::Op`"
+        function, given = vocabulary_call(call, rule, named)
         for written in function.aten:
             for op in overloads(f"aten::{written}"):
                 form = _function_form(function, given, layout_of(op))
