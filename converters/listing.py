@@ -48,7 +48,7 @@ def list_ops(
     if is_program(model):
         require_applying(TORCH, model, external_data_root=external_data_root)
         from oprep.converters.program_job import listing_job
-        from oprep.converters.program_pipeline import list_program_ops
+        from oprep.converters.program_listing import list_program_ops
 
         return list_program_ops(listing_job(
             model, rules, opset, inputs, timeout, max_bytes, no_code, weights, trust_model,

@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from oprep.converters.code_files import CodeFile, read_code
-from oprep.converters.files import OpenFile, holding, sniff_file, write_text
+from oprep.converters.files import OpenFile, write_text
 from oprep.converters.meaning import notes_on_meaning
 from oprep.converters.planfile import apply_plan, plan_text
 from oprep.converters.program_aoti import to_aoti
@@ -28,7 +27,7 @@ from oprep.converters.program_inputs import Given, open_inputs
 from oprep.converters.program_job import ProgramJob
 from oprep.converters.program_onnx import to_onnx
 from oprep.converters.program_sides import Caller
-from oprep.converters.program_source import Source, is_factory, open_source
+from oprep.converters.program_source import Source, open_source
 from oprep.converters.program_verifying import verified_program
 from oprep.converters.program_writing import (
     Candidate,
@@ -38,14 +37,10 @@ from oprep.converters.program_writing import (
     write_program,
 )
 from oprep.converters.pt2.gate import Pt2, read_pt2
-from oprep.converters.pt2.ops import op_table
-from oprep.converters.pt2.ops import record as archive_record
 from oprep.converters.report import (
     FileRecord,
     MissRecord,
     ModelRecord,
-    OpCount,
-    OpTable,
     Report,
     RuleOutcome,
     SiteRecord,
@@ -196,7 +191,7 @@ def opened(
     source: Source | None = None
     archive: Pt2 | None = None
     host: Host
-    if _is_path(job.model):
+    if is_path(job.model):
         source = open_source(job.model, weights=job.weights, trust_model=job.trust_model,
                              no_code=job.no_code, max_bytes=job.max_bytes,
                              held=stack)  # fmt: skip
@@ -260,39 +255,8 @@ def plain_sites(sites: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: site[key] for key in keys} for site in sites]
 
 
-def list_program_ops(job: ProgramJob) -> OpTable:
-    """Do what `list_ops` does, for a model of PyTorch."""
-    if not job.rules and not job.opset and _is_path(job.model) and not is_factory(job.model):
-        listed = _listed(job)
-        if listed is not None:
-            return listed
-    opsets, records = load_rules(job.rules, job.opset, no_code=job.no_code)
-    code = read_code(opsets, CODE)
-    with ExitStack() as stack:
-        conversion = opened(job, opsets, records, code, stack)
-        outcomes = conversion.plan() if opsets else ()
-        counts = tuple(
-            OpCount(item["op"], item["count"], tuple(item["dtypes"]), tuple(item["regions"]),
-                    tuple(item["rules"]))
-            for item in conversion.host.call("op_table")
-        )  # fmt: skip
-        return OpTable(conversion.record(), counts, outcomes)
-
-
-def _listed(job: ProgramJob) -> OpTable | None:
-    """Read the ops of an archive from its JSON, without torch; None for anything else."""
-    with holding(Path(job.model), max_bytes=job.max_bytes) as file:
-        if sniff_file(file) != "pt2":
-            return None
-        archive = read_pt2(file, job.max_bytes, trusted=True)
-        counts = tuple(
-            OpCount(op, count, tuple(dtypes), tuple(regions))
-            for op, (count, dtypes, regions) in op_table(archive).items()
-        )
-        return OpTable(archive_record(archive), counts)
-
-
-def _is_path(model: Any) -> bool:
+def is_path(model: Any) -> bool:
+    """Tell whether a model is named, not held by the caller."""
     return isinstance(model, str) or hasattr(model, "__fspath__")
 
 

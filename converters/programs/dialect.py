@@ -23,6 +23,7 @@ from oprep.converters.programs.layout import (
     key_of,
     layout_of,
 )
+from oprep.converters.programs.overloads import RENAMED
 from oprep.converters.programs.view import ARITHMETIC, in_place
 from oprep.opsets.rule import REQUIRED, CustomOp, Rule
 from oprep.opsets.syntax import Call, Expression, Maybe, Name, Rest
@@ -36,9 +37,6 @@ COMMUTATIVE = frozenset({
     "aten::bitwise_or", "aten::bitwise_xor",
 })  # fmt: skip
 """Ops whose first two tensors may stand in either order where a rule names the op itself."""
-
-RENAMED = {("aten::embedding", "input"): "indices"}
-"""Parameters of torch functions that stand elsewhere in an overload, under another name."""
 
 
 class TorchDialect:
@@ -203,10 +201,9 @@ def parameter_names(function: Function, layout: Layout) -> dict[str, str]:
     """
     free = [item for item in layout.formals if not _is_out(item, layout)]
     known = {item.name for item in free}
-    base = layout.key.partition(".")[0]
     found: dict[str, str] = {}
     for parameter in function.parameters:
-        name = RENAMED.get((base, parameter.name), parameter.name)
+        name = RENAMED.get((function.name, parameter.name), parameter.name)
         if name in known:
             found[parameter.name] = name
     taken = set(found.values())
